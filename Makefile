@@ -1,0 +1,59 @@
+# Everything runs inside $(VENV), which `make venv` sets up and keeps in step with pyproject.toml.
+#
+#   make demo     run the example project's main job, from nothing
+#   make test     run the whole suite against a server that it starts itself
+#   make check    test, lint and types
+#
+#   PYTHON=...    the interpreter to build $(VENV) with (the newest 3.11+ on the PATH otherwise)
+#   DJANGO=...    a narrower Django, such as DJANGO='~=5.2.0'
+#   VENV=...      another environment, such as VENV=.venv-3.11
+
+VENV = .venv
+PYTHON =
+DJANGO =
+PYTEST = -m pytest
+ARGS =
+
+BIN = $(VENV)/bin
+STAMP = $(VENV)/.installed
+
+.PHONY: venv demo test coverage lint types check clean
+
+venv: $(STAMP)
+
+$(STAMP): pyproject.toml
+	@set -e; \
+	usable() { "$$1" -c 'import sys, venv, ensurepip, sqlite3; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }; \
+	python='$(PYTHON)'; \
+	if [ -z "$$python" ]; then \
+	  for name in python3.15 python3.14 python3.13 python3.12 python3.11 python3 python; do \
+	    if usable "$$name"; then python=$$name; break; fi; \
+	  done; \
+	fi; \
+	if [ -z "$$python" ] || ! usable "$$python"; then \
+	  echo "No usable Python 3.11 or newer (with venv, ensurepip and sqlite3): install one," \
+	    "or name it: make PYTHON=/path/to/python3" >&2; exit 1; \
+	fi; \
+	echo "Setting up $(VENV) with $$("$$python" --version) ..."; \
+	[ -x $(BIN)/python ] || "$$python" -m venv $(VENV); \
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[embedded,dev]' 'django$(DJANGO)'; \
+	touch $(STAMP)
+
+demo: venv
+	$(BIN)/python example_project/manage.py demo
+
+test: venv
+	$(BIN)/python $(PYTEST) $(ARGS)
+
+# Reads what `make test PYTEST='-m coverage run -m pytest'` has left.
+coverage: venv
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage report
+
+types: venv
+	$(BIN)/python -m mypy
+
+check: test lint types
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* build dist
