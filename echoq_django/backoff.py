@@ -130,7 +130,7 @@ def _delay_ms(policy: Backoff, attempts: int) -> int:
             return _random.randint(0, _delay_ms(policy.inner, attempts))
         case Polynomial():
             try:
-                growth = round(1_000 * attempts**policy.exponent)
+                growth: int = round(1_000 * attempts**policy.exponent)
             except OverflowError:
                 return MAX_DELAY_MS
             return min(growth + policy.base_ms + _random.randint(0, policy.jitter_ms), MAX_DELAY_MS)
