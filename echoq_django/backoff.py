@@ -106,7 +106,7 @@ def whole_ms(length: timedelta | float, *, name: str = "delay") -> int:
     if not isinstance(length, timedelta):
         if isinstance(length, bool) or not isinstance(length, (int, float)):
             raise TypeError(f"{name} takes a timedelta or seconds, not {_kind(length)}.")
-        if not math.isfinite(length):
+        if isinstance(length, float) and not math.isfinite(length):
             raise ValueError(f"{name} must be finite, not {length!r}: give a timedelta or seconds.")
         if abs(length) * 1_000 > MAX_DELAY_MS:
             raise ValueError(f"{name} must be between 0 and 1,000 years, in seconds; it is {length!r}.")
