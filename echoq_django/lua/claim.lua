@@ -1,0 +1,36 @@
+-- claim: hand up to `limit` pending jobs to one registered executor, each under its own lease.
+-- moves    pending -> active
+-- KEYS     pending active workers meta
+-- ARGV     child thread lease_ms limit most_bytes retention
+-- answers  {"claimed", ticket, fields, payload, ...} | {"paused"} | {"unregistered"}
+-- include  queue checks now_ms rows finish take
+
+q.pending, q.active, q.workers, q.meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local child, thread = ARGV[1], ARGV[2]
+local lease_ms, limit, most_bytes = whole(ARGV[3], 1), whole(ARGV[4], 1, 1000), whole(ARGV[5], 1)
+
+if not lease_ms then
+  return refuse('lease_ms', 'must be a whole number of 1 or more')
+end
+if not limit then
+  return refuse('limit', 'must be a whole number from 1 to 1000')
+end
+if not most_bytes then
+  return refuse('most_bytes', 'must be a whole number of 1 or more')
+end
+local wrong = read_retention(ARGV[6])
+if wrong then
+  return wrong
+end
+if redis.call('HEXISTS', q.workers, child) == 0 then
+  return {'unregistered'}
+end
+if redis.call('HGET', q.meta, 'paused') then
+  return {'paused'}
+end
+redis.call('ZCARD', q.active)
+
+local answer = {'claimed'}
+take(answer, limit, child .. ':' .. thread, lease_ms, most_bytes)
+count_up()
+return answer

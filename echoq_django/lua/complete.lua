@@ -1,0 +1,9 @@
+-- complete: end a job in hand as done; accepted late when the job had stalled and nobody has claimed it since.
+-- moves    active -> completed, pending -> completed, scheduled -> completed, dead -> completed
+-- KEYS     active completed
+-- ARGV     ticket result retention
+-- answers  {"completed"}, also when it was completed before with the same token
+-- include  queue checks now_ms rows bell admit finish settle
+
+q.active, q.completed = KEYS[1], KEYS[2]
+return read_retention(ARGV[3]) or settle_one('complete', ARGV[1], '', ARGV[2] or '') or {'completed'}

@@ -1,0 +1,25 @@
+-- enqueue: add one job, to run now or at its run-at; an id that has a row is left as it is.
+-- moves    (new) -> pending, (new) -> scheduled
+-- KEYS     job pending schedule wake meta
+-- ARGV     id payload mode value priority field...
+-- answers  {"enqueued"} | {"duplicate", state}
+-- include  queue checks now_ms bell admit
+
+q.pending, q.schedule, q.wake, q.meta = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local job = KEYS[1]
+local id, payload, mode, value, priority = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+
+local wrong = check_new('', id, mode, value, priority, #ARGV - 5)
+if wrong then
+  return wrong
+end
+if not payload or payload == '' then
+  return refuse('payload', 'must not be empty')
+end
+if redis.call('EXISTS', job) == 1 then
+  return {'duplicate', redis.call('HGET', job, 'state') or ''}
+end
+listen()
+
+admit(job, id, payload, mode, tonumber(value), tonumber(priority), 6, #ARGV)
+return {'enqueued'}

@@ -1,0 +1,124 @@
+-- exchange: settle what is finished, promote what is due, and claim up to `limit` jobs: one trip for a hand.
+-- moves    active -> completed, pending -> completed, scheduled -> completed, dead -> completed, active -> scheduled, active -> pending, active -> dead, active -> cancelled, scheduled -> pending, pending -> active
+-- KEYS     pending active schedule completed dead wake meta workers
+-- ARGV     child thread lease_ms limit most_bytes max_stalled retention completed settlement...
+-- answers  {"exchanged" or "paused" or "unregistered", pending left, ms to the next score or -1, refused, claimed,
+--          (ticket, word) for each refused, (ticket, fields, payload) for each claimed}
+-- include  queue checks now_ms rows bell admit finish settle take promote_due
+
+-- `completed` counts the tickets that follow and need nothing but "done"; after them a settlement is: verb ticket
+-- number text.
+q.pending, q.active, q.schedule, q.completed = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+q.dead, q.wake, q.meta, q.workers = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local FIRST = 9
+local child, thread = ARGV[1], ARGV[2]
+local lease_ms, limit, most_bytes = whole(ARGV[3], 1), whole(ARGV[4], 0, 1000), whole(ARGV[5], 1)
+local max_stalled, done = whole(ARGV[6], 0), whole(ARGV[8], 0, 1000)
+if not (lease_ms and limit and most_bytes and max_stalled and done) then
+  return refuse('lease_ms, limit, most_bytes, max_stalled, completed', 'must be whole numbers in their range')
+end
+local wrong = read_retention(ARGV[7])
+if wrong then
+  return wrong
+end
+local others = #ARGV - FIRST + 1 - done
+if others < 0 or others % 4 ~= 0 then
+  return refuse('settlement', 'must be verb, ticket, number and text')
+end
+
+-- Check.
+local settlements, ids = {}, {}
+for i = FIRST, FIRST + done - 1 do
+  local id, token = split_ticket(ARGV[i])
+  wrong = check_settlement('', 'complete', id)
+  if wrong then
+    return wrong
+  end
+  local n = #settlements + 1
+  settlements[n], ids[n] = {'complete', ARGV[i], '', '', token}, id
+end
+for i = FIRST + done, #ARGV, 4 do
+  local id, token = split_ticket(ARGV[i + 1])
+  wrong = check_settlement('', ARGV[i], id, ARGV[i + 2], ARGV[i + 3])
+  if wrong then
+    return wrong
+  end
+  local n = #settlements + 1
+  settlements[n], ids[n] = {ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], token}, id
+end
+
+-- Read.
+local facts = redis.call('HMGET', q.meta, 'executors')
+local is_registered = redis.call('HEXISTS', q.workers, child) == 1
+local paused = listen()
+local refused, accepted, leaving, judged, broken = {}, {}, {}, {}, {}
+if #ids > 0 then
+  redis.call('ZCARD', q.completed)
+  redis.call('ZCARD', q.dead)
+  if others > 0 then
+    rings_earlier(math.huge)
+  end
+  local leases = redis.call('ZMSCORE', q.active, unpack(ids))
+  for i, id in ipairs(ids) do
+    local settlement, row, word = settlements[i], nil, 'stale'
+    if not judged[id] then
+      row, word = judge(settlement[1], id, settlement[5], leases[i])
+    end
+    if word == 'broken' then
+      broken[#broken + 1] = row
+    elseif word == 'again' then
+      judged[id] = true
+    elseif word then
+      refused[#refused + 1] = settlement[2]
+      refused[#refused + 1] = word
+    else
+      judged[id] = true
+      settlement.row = row
+      accepted[#accepted + 1] = settlement
+      if not row.late then
+        leaving[#leaving + 1] = id
+      end
+    end
+  end
+end
+
+-- Write: first what frees.
+if #leaving > 0 then
+  redis.call('ZREM', q.active, unpack(leaving))
+end
+for _, settlement in ipairs(accepted) do
+  apply(settlement[1], settlement.row, settlement[3], settlement[4])
+end
+for _, row in ipairs(broken) do
+  bury_broken(row, fault_of(row) or 'unknown')
+end
+if #accepted > 0 then
+  trim('completed', math.min(200, #accepted + 16))
+end
+
+promote_due(100)
+local answer = {'', '', '', digits(#refused / 2), '0'}
+for i, text in ipairs(refused) do
+  answer[5 + i] = text
+end
+local pending = redis.call('ZCARD', q.pending)
+local word = 'exchanged'
+if not is_registered then
+  word = 'unregistered'
+elseif paused then
+  word = 'paused'
+elseif limit > 0 and pending > 0 then
+  local executors = whole(facts[1], 1) or 1
+  local share = math.min(limit, math.ceil(pending / executors))
+  local claimed = take(answer, share, child .. ':' .. thread, lease_ms, most_bytes)
+  pending = redis.call('ZCARD', q.pending)
+  if claimed > 0 and pending > 0 then
+    ring()
+  end
+  answer[5] = digits(claimed)
+end
+count_up()
+local first = redis.call('ZRANGE', q.schedule, 0, 0, 'WITHSCORES')
+answer[1], answer[2] = word, digits(pending)
+answer[3] = first[2] and digits(math.max(0, tonumber(first[2]) - now_ms)) or '-1'
+return answer

@@ -1,0 +1,62 @@
+-- admit: makes the row of a new job and gives the job its place.
+-- include  queue checks now_ms bell
+-- defines  price check_new admit place
+
+local function price(mode, value)
+  if mode == 'at' then
+    return value
+  end
+  return from_ms + value
+end
+
+-- Why a new job may not be admitted, as an error; nil when it may. `value` is needed by the modes 'in' and 'at'.
+local function check_new(where, id, mode, value, priority, fields)
+  if not is_job_id(id) then
+    return redis.error_reply('EMQKIND ' .. where .. 'id must be JOB and 1 to 61 letters, digits or _')
+  end
+  if mode ~= 'now' and mode ~= 'in' and mode ~= 'at' then
+    return refuse(where .. 'mode', 'must be now, in or at')
+  end
+  if mode ~= 'now' and not whole(value, 0) then
+    return refuse(where .. 'value', 'must be a whole number of milliseconds, 0 or more')
+  end
+  if mode == 'in' and not whole(value, 0, LARGEST - from_ms) then
+    return refuse(where .. 'value', 'is a delay beyond every date')
+  end
+  if not whole(priority, -100, 100) then
+    return refuse(where .. 'priority', 'must be a whole number from -100 to 100')
+  end
+  if fields % 2 ~= 0 then
+    return refuse(where .. 'fields', 'must come in pairs of name and value')
+  end
+  return nil
+end
+
+-- Puts a job where claims find it.
+local function place(id, priority)
+  redis.call('ZADD', q.pending, -priority, id)
+end
+
+-- Writes one new job. `first` to `last` are the places of its further fields in ARGV. The set comes before the row: a
+-- set of a wrong type fails here, with nothing written.
+local function admit(key, id, payload, mode, value, priority, first, last)
+  local state
+  if mode == 'now' then
+    state = 'pending'
+    place(id, priority)
+    ring()
+  else
+    state = 'scheduled'
+    local score = price(mode, value)
+    local earlier = rings_earlier(score)
+    redis.call('ZADD', q.schedule, digits(score), id)
+    if earlier then
+      ring()
+    end
+  end
+  if first > last then
+    redis.call('HSET', key, 'state', state, 'attempts', '0', 'payload', payload)
+  else
+    redis.call('HSET', key, 'state', state, 'attempts', '0', 'payload', payload, unpack(ARGV, first, last))
+  end
+end

@@ -1,0 +1,32 @@
+-- bell: wakes one waiting worker. Rung when work can be claimed and nobody has been woken for it yet.
+-- include  queue
+-- defines  listen ring rings_earlier
+
+local bell_is_silent, paused, first_due
+
+-- Reads what ringing depends on; belongs to the read phase of every script that may ring.
+local function listen()
+  bell_is_silent = redis.call('LLEN', q.wake) == 0
+  paused = redis.call('HGET', q.meta, 'paused')
+  return paused
+end
+
+local function ring()
+  if bell_is_silent and not paused then
+    redis.call('RPUSH', q.wake, '1')
+    bell_is_silent = false
+  end
+end
+
+-- Whether `score` comes before everything scheduled, so that who waits for the next due time must look again.
+local function rings_earlier(score)
+  if not first_due then
+    local first = redis.call('ZRANGE', q.schedule, 0, 0, 'WITHSCORES')
+    first_due = first[2] and tonumber(first[2]) or math.huge
+  end
+  if score < first_due then
+    first_due = score
+    return true
+  end
+  return false
+end

@@ -1,0 +1,19 @@
+-- queue: the keys of the queue that KEYS[1] belongs to.
+-- defines  base q row_key
+
+local base = KEYS[1] and string.match(KEYS[1], '^[^{]*{[^}]+}:')
+if not base then
+  return redis.error_reply('ERR KEYS[1] must be a key of a queue, prefix:{queue}:...')
+end
+-- A script stores the keys that were declared to it; a key that was not is derived when it is first used.
+local q = setmetatable({}, {
+  __index = function(keys, name)
+    local key = base .. name
+    rawset(keys, name, key)
+    return key
+  end,
+})
+
+local function row_key(id)
+  return base .. 'job:' .. id
+end

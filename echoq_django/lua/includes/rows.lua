@@ -1,0 +1,93 @@
+-- rows: a job's row, read and checked before anything is written.
+-- include  queue checks
+-- defines  STATE ATTEMPTS UNCOUNTED FAILURES STALLED MAX_ATTEMPTS PRIORITY GROUP RETAIN CANCEL REASON ATTACHED UNKNOWN_SINCE
+-- defines  PAYLOAD read_row number_of fault_of budget_spent is_elsewhere
+
+local STATE, ATTEMPTS, UNCOUNTED, FAILURES, STALLED, MAX_ATTEMPTS, PRIORITY = 1, 2, 3, 4, 5, 6, 7
+local GROUP, RETAIN, CANCEL, REASON, ATTACHED, UNKNOWN_SINCE, PAYLOAD = 8, 9, 10, 11, 12, 13, 14
+local COUNTED = {[UNCOUNTED] = 'uncounted', [FAILURES] = 'failures', [STALLED] = 'stalled'}
+local STATES = {scheduled = 1, pending = 1, active = 1, completed = 1, dead = 1, cancelled = 1}
+local LIVE = {scheduled = 'schedule', pending = 'pending', active = 'active'}
+local DEFAULT_MAX_ATTEMPTS = 3
+
+-- The fields of a row by the numbers above, with its `id`; nil for an id without a row. A key that is no hash answers
+-- a row whose `wrong_type` is true. The payload is read only when it is asked for.
+local function read_row(id, with_payload)
+  local row
+  if with_payload then
+    row = redis.pcall('HMGET', base .. 'job:' .. id, 'state', 'attempts', 'uncounted', 'failures', 'stalled',
+      'max_attempts', 'priority', 'group', 'retain', 'cancel', 'reason', 'attached', 'unknown_since', 'payload')
+  else
+    row = redis.pcall('HMGET', base .. 'job:' .. id, 'state', 'attempts', 'uncounted', 'failures', 'stalled',
+      'max_attempts', 'priority', 'group', 'retain', 'cancel', 'reason', 'attached', 'unknown_since')
+  end
+  if row.err then
+    if not string.find(row.err, 'WRONGTYPE', 1, true) then
+      error(row.err)
+    end
+    return {id = id, wrong_type = true}
+  end
+  if not row[STATE] and not row[ATTEMPTS] and redis.call('EXISTS', base .. 'job:' .. id) == 0 then
+    return nil
+  end
+  row.id = id
+  return row
+end
+
+-- A numeric field that may be missing; its default then.
+local function number_of(row, field, default)
+  if not row[field] then
+    return default or 0
+  end
+  return tonumber(row[field])
+end
+
+-- What makes a row unusable, as a sentence; nil for a sound one.
+local function fault_of(row)
+  if row.wrong_type then
+    return 'the row is not a hash'
+  end
+  if not row[STATE] then
+    return 'the row has no state'
+  end
+  if not STATES[row[STATE]] then
+    return 'the row has an unknown state'
+  end
+  if not row[ATTEMPTS] then
+    return 'the row has no attempts'
+  end
+  if not whole(row[ATTEMPTS], 0) then
+    return 'attempts is not a whole number'
+  end
+  for field, name in pairs(COUNTED) do
+    if row[field] and not whole(row[field], 0) then
+      return name .. ' is not a whole number'
+    end
+  end
+  if row[MAX_ATTEMPTS] and not whole(row[MAX_ATTEMPTS], 1) then
+    return 'max_attempts is not a whole number of 1 or more'
+  end
+  if row[PRIORITY] and not whole(row[PRIORITY], -100, 100) then
+    return 'priority is not a whole number from -100 to 100'
+  end
+  if row[UNKNOWN_SINCE] and not whole(row[UNKNOWN_SINCE], 0) then
+    return 'unknown_since is not a whole number'
+  end
+  return nil
+end
+
+-- Whether a job whose claims so far are `attempts` may not be begun again.
+local function budget_spent(row)
+  return tonumber(row[ATTEMPTS]) - number_of(row, UNCOUNTED) >= number_of(row, MAX_ATTEMPTS, DEFAULT_MAX_ATTEMPTS)
+end
+
+-- Whether a member of the set of `state` has no business there: its row says that it has ended, or that it is live in
+-- another set, and it is.
+local function is_elsewhere(row, state)
+  local says = row[STATE]
+  if row.wrong_type or not says or says == state or not STATES[says] then
+    return false
+  end
+  local set = LIVE[says]
+  return not set or redis.call('ZSCORE', q[set], row.id) ~= false
+end

@@ -1,0 +1,23 @@
+-- promote: move scheduled jobs that are due to pending (EchoMQ's verb, with its wire line).
+-- moves    scheduled -> pending
+-- KEYS     schedule pending
+-- ARGV     base batch
+-- answers  the number of scores that were due, at most batch
+-- include  queue checks now_ms rows bell admit finish promote_due
+
+q.schedule, q.pending = KEYS[1], KEYS[2]
+local sent_base, batch = ARGV[1], whole(ARGV[2], 1)
+
+if sent_base ~= base then
+  return refuse('base', 'must be the queue that the keys belong to, ' .. base)
+end
+if not batch then
+  return refuse('batch', 'must be a positive whole number')
+end
+read_retention()
+redis.call('ZCARD', q.pending)
+listen()
+
+local n = promote_due(math.min(batch, 1000))
+count_up()
+return n

@@ -1,0 +1,24 @@
+-- purge: delete up to `limit` jobs of one state, oldest or next first; call until it answers 0.
+-- moves    pending -> (gone), scheduled -> (gone), completed -> (gone), dead -> (gone), cancelled -> (gone)
+-- KEYS     pending schedule completed dead cancelled expiry
+-- ARGV     state limit
+-- answers  {"purged", n}
+-- include  queue checks now_ms rows finish
+
+q.pending, q.schedule, q.completed = KEYS[1], KEYS[2], KEYS[3]
+q.dead, q.cancelled, q.expiry = KEYS[4], KEYS[5], KEYS[6]
+local sets = {
+  pending = q.pending, scheduled = q.schedule, completed = q.completed, dead = q.dead, cancelled = q.cancelled,
+}
+local set, limit = sets[ARGV[1] or ''], whole(ARGV[2], 1, 1000)
+if not set then
+  return refuse('state', 'must be pending, scheduled, completed, dead or cancelled; active jobs are cancelled first')
+end
+if not limit then
+  return refuse('limit', 'must be a whole number from 1 to 1000')
+end
+redis.call('ZCARD', q.expiry)
+local ids = redis.call('ZRANGE', set, 0, limit - 1)
+
+drop(set, ids)
+return {'purged', digits(#ids)}

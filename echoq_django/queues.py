@@ -1,0 +1,623 @@
+"""Queue: one method for each script; answers become values, refusals become errors.
+
+A job is data here: an id, a payload and some numbers. What a payload means, and which function it calls, is not known
+below the tasks.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import redis
+
+from echoq_django.conf import settings
+from echoq_django.connections import LOST, Wire, packed_call, producer
+from echoq_django.errors import EnqueueFailed, JobNotFound, WrongState
+from echoq_django.keys import keys_of, queues_key
+from echoq_django.scripts import script
+from echoq_django.states import JobState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from echoq_django.scripts import Argument
+
+logger = logging.getLogger("echoq.queue")
+
+MANY_JOBS: Final = 250
+"""How many jobs `enqueue_many` hands to one script, which is atomic."""
+MANY_BYTES: Final = 8 * 1024 * 1024
+"""How many bytes of payload it hands to one script at the most."""
+IN_FLIGHT: Final = 2
+MOST_BYTES: Final = 256 * 1024
+"""How many bytes of payload a claim hands out at the most, unless its first job alone has more."""
+LISTED_EVERY: Final = 60.0
+"""Seconds after which a producer writes its queue into the list of queues again, since a flush forgets it."""
+CLOCK_TOLERANCE: Final = 5.0
+"""Seconds by which a producer's clock may differ from the server's before it is warned."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """A job that is to be enqueued: what its row will hold.
+
+    At most one of `delay_ms` (on the server's clock) and `run_at_ms` says when it runs; without both it can be claimed
+    at once. `fields` are further fields of the row. `minted` says that the id was made for this very call, so that a
+    row which is there after a lost reply can only be this job.
+    """
+
+    id: str
+    payload: bytes
+    priority: int = 0
+    delay_ms: int | None = None
+    run_at_ms: int | None = None
+    fields: tuple[tuple[str, Argument], ...] = ()
+    minted: bool = True
+
+    @property
+    def state(self) -> JobState:
+        """The state in which it begins."""
+        return JobState.PENDING if self.delay_ms is None and self.run_at_ms is None else JobState.SCHEDULED
+
+    def arguments(self) -> list[Argument]:
+        """Id, payload, mode, value and priority, as the scripts take them."""
+        if self.delay_ms is not None:
+            return [self.id, self.payload, "in", self.delay_ms, self.priority]
+        if self.run_at_ms is not None:
+            return [self.id, self.payload, "at", self.run_at_ms, self.priority]
+        return [self.id, self.payload, "now", "", self.priority]
+
+
+class Enqueued(NamedTuple):
+    """What became of a new job: whether its id was there before, and the state it is in."""
+
+    duplicate: bool
+    state: JobState
+
+
+class JobRecord(NamedTuple):
+    """One job as Redis holds it: the fields of its row, and its score in the set of its state (ms) or None."""
+
+    id: str
+    fields: Mapping[str, bytes]
+    score: float | None
+
+    @property
+    def state(self) -> JobState | None:
+        """The state that the row names; None when it names none that exists."""
+        try:
+            return JobState(self.fields.get("state", b"").decode())
+        except ValueError:
+            return None
+
+
+class Claimed(NamedTuple):
+    """One job under a lease. `ticket` is `<id>:<token>`; the counts are what the row said."""
+
+    ticket: str
+    payload: bytes
+    counts: Mapping[str, int]
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        return self.ticket.partition(":")[0]
+
+    @property
+    def token(self) -> int:
+        """The claims so far, this one included."""
+        return int(self.ticket.partition(":")[2])
+
+
+class Settlement(NamedTuple):
+    """How one job in hand is given back: a verb, the ticket, and what the verb needs (see `lua/includes/settle.lua`)."""
+
+    verb: str
+    ticket: str
+    number: int | str = ""
+    text: str | bytes = ""
+
+
+class Exchanged(NamedTuple):
+    """What an exchange answered.
+
+    `word` is exchanged, paused or unregistered; `pending` the jobs left to claim; `next_in_ms` the time to the next
+    score, or None. `refused` lists (ticket, why) of settlements that were not accepted.
+    """
+
+    word: str
+    pending: int
+    next_in_ms: int | None
+    refused: list[tuple[str, str]]
+    claimed: list[Claimed]
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The jobs of a queue by state, whether it is paused, and what has been counted since it began."""
+
+    jobs: Mapping[JobState, int]
+    paused: bool
+    now_ms: int
+    totals: Mapping[str, int] = field(default_factory=dict)
+
+
+class Queue:
+    """A named place that workers serve; ValueError for a name that cannot be one.
+
+    Every method is one round trip. Without a `wire` it uses the one of the calling thread. Methods that only read,
+    and those that change nothing when they run twice, are sent again once after a connection broke.
+    """
+
+    __slots__ = ("_wire", "keys", "name")
+
+    def __init__(self, name: str, wire: Wire | None = None) -> None:
+        self.keys = keys_of(name)
+        self.name = name
+        self._wire = wire
+
+    def __repr__(self) -> str:
+        return f"Queue({self.name!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Queue) and other.keys is self.keys
+
+    def __hash__(self) -> int:
+        return hash(self.keys.base)
+
+    @property
+    def wire(self) -> Wire:
+        """The connection in use."""
+        return self._wire or producer()
+
+    # ── Producers ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def enqueue(self, job: NewJob) -> Enqueued:
+        """Add one job. An id that has a row is `duplicate` and changes nothing.
+
+        EnqueueFailed, with the cause chained, when Redis cannot be reached or did not say whether it took the job.
+        """
+        called = script("enqueue")
+        arguments = job.arguments()
+        for name, value in job.fields:
+            arguments += (name, value)
+        job_key = self.keys.job(job.id)
+        wire, resent = self.wire, False
+        try:
+            try:
+                answer = wire.call(called, self.keys.base, arguments, job_key=job_key)
+            except LOST:
+                resent = True
+                answer = wire.call(called, self.keys.base, arguments, job_key=job_key)
+        except redis.RedisError as error:
+            raise EnqueueFailed([job.id]) from error
+        _list_queue(self)
+        if answer[0] == b"enqueued" or (resent and job.minted):
+            return Enqueued(False, job.state)
+        return Enqueued(True, JobState(answer[1].decode()))
+
+    def enqueue_many(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Add jobs in order, in scripts of at most 250 jobs and 8 MiB, each atomic, two in flight.
+
+        Answers one `Enqueued` for each. EnqueueFailed names the ids of those that Redis has not confirmed.
+        """
+        if not jobs:
+            return []
+        chunks = list(_chunks(jobs))
+        answers: list[Enqueued] = []
+        try:
+            self._send_chunks(chunks, answers)
+        except LOST:
+            try:
+                self._send_chunks(chunks, answers, resent=True)
+            except redis.RedisError as error:
+                raise EnqueueFailed(job.id for job in jobs[len(answers) :]) from error
+        except redis.RedisError as error:
+            raise EnqueueFailed(job.id for job in jobs[len(answers) :]) from error
+        _list_queue(self)
+        return answers
+
+    def _send_chunks(self, chunks: list[Sequence[NewJob]], answers: list[Enqueued], *, resent: bool = False) -> None:
+        """Send the chunks that `answers` does not cover yet, and append to it."""
+        called = script("enqueue_many")
+        wire = self.wire
+        if not wire.is_open or resent:
+            wire.close()
+        wire.load(called)  # a pipelined NOSCRIPT could not be answered in order
+        done = len(answers)
+        waiting: list[Sequence[NewJob]] = []
+        try:
+            for chunk in chunks:
+                if done >= len(chunk):
+                    done -= len(chunk)
+                    continue
+                wire.send(packed_call(called, self.keys.base, _many_arguments(chunk)))
+                waiting.append(chunk)
+                if len(waiting) == IN_FLIGHT:
+                    answers += self._receive_chunk(waiting.pop(0), resent=resent)
+            while waiting:
+                answers += self._receive_chunk(waiting.pop(0), resent=resent)
+        except BaseException:
+            wire.close()  # replies that are still on their way belong to nobody
+            raise
+
+    def _receive_chunk(self, chunk: Sequence[NewJob], *, resent: bool) -> list[Enqueued]:
+        reply = self.wire.receive()
+        return [
+            Enqueued(reply[2 * i] == b"duplicate" and not (resent and job.minted), JobState(reply[2 * i + 1].decode()))
+            for i, job in enumerate(chunk)
+        ]
+
+    # ── EchoMQ's documented verbs ───────────────────────────────────────────────────────────────────────────
+
+    def schedule(self, job_id: str, payload: bytes, *, mode: str, value: int) -> bool:
+        """Add a plain job to run at `value` ms ("at"), or `value` ms from now on the server's clock ("in").
+
+        False when the id has a row, which stays as it is (EchoMQ: schedule).
+        """
+        values = {"id": job_id, "payload": payload, "mode": mode, "value": value}
+        return bool(self._call("schedule", values, job_id=job_id) == 1)
+
+    def reschedule(self, job_id: str, *, delay_ms: int | None = None, run_at_ms: int | None = None) -> None:
+        """Give a scheduled job another run-at. JobNotFound without a row; WrongState when it is not scheduled."""
+        mode, value = ("in", delay_ms) if delay_ms is not None else ("at", run_at_ms)
+        if value is None or (delay_ms is not None and run_at_ms is not None):
+            raise ValueError("reschedule takes exactly one of delay_ms and run_at_ms.")
+        answer = self._call("reschedule", {"id": job_id, "mode": mode, "value": value}, job_id=job_id, resend=True)
+        if answer == -1:
+            raise JobNotFound(job_id, self.name)
+
+    def promote(self, limit: int = 100) -> int:
+        """Move up to `limit` scheduled jobs that are due to pending; answers how many scores were due."""
+        return int(self._call("promote", {"base": self.keys.base, "batch": limit}, resend=True))
+
+    def delay(self, job_id: str, token: int, *, mode: str = "in", value: int) -> None:
+        """Send a job in hand back to the schedule, nothing counted (EchoMQ: delay)."""
+        self._call("delay", {"id": job_id, "token": token, "mode": mode, "value": value}, job_id=job_id)
+
+    # ── Holders ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def claim(
+        self, child: str, thread: str | int = 0, *, lease_ms: int, limit: int = 1, most_bytes: int = MOST_BYTES
+    ) -> list[Claimed]:
+        """Claim up to `limit` jobs for one executor of a child that has joined; nothing from a paused queue.
+
+        WrongState when the child has not joined, or has left.
+        """
+        values: dict[str, Argument] = {
+            "child": child,
+            "thread": thread,
+            "lease_ms": lease_ms,
+            "limit": limit,
+            "most_bytes": most_bytes,
+            "retention": retention(),
+        }
+        answer = self._call("claim", values)
+        if answer[0] == b"unregistered":
+            raise WrongState(f"{child} has not joined queue {self.name}")
+        return _claimed(answer, 1)
+
+    def complete(self, ticket: str, result: bytes = b"") -> None:
+        """End a job in hand as done; twice is the same. StaleToken or WrongState when it is no longer held."""
+        self._call("complete", {"ticket": ticket, "result": result, "retention": retention()}, resend=True)
+
+    def retry(self, ticket: str, delay_ms: int, error: str) -> None:
+        """Give a job back after an error: scheduled again, or dead when its attempts are used up."""
+        self._call(
+            "retry", {"ticket": ticket, "delay_ms": delay_ms, "error": error, "retention": retention()}
+        )
+
+    def release(self, ticket: str) -> None:
+        """Hand back a job that had not begun, nothing counted."""
+        self._call("release", {"ticket": ticket, "retention": retention()})
+
+    def bury(self, ticket: str, error: str) -> None:
+        """End a job in hand as dead at once."""
+        self._call("bury", {"ticket": ticket, "error": error, "retention": retention()})
+
+    def extend(self, tickets: Sequence[str], *, lease_ms: int) -> dict[str, str]:
+        """Give leases a new deadline; answers the tickets that were "lost", and those "cancelled" meanwhile."""
+        answer = self._call("extend", {"lease_ms": lease_ms}, tickets, resend=True)
+        return _by_ticket(answer)
+
+    def checkpoint(self, ticket: str, *, lease_ms: int, progress: bytes = b"", note: bytes = b"") -> bool:
+        """Extend one lease and store progress; False when the job's cancel was asked for.
+
+        StaleToken or WrongState when the job is no longer held.
+        """
+        values: dict[str, Argument] = {"ticket": ticket, "lease_ms": lease_ms, "progress": progress, "note": note}
+        return bool(self._call("checkpoint", values)[0] == b"held")
+
+    def exchange(
+        self,
+        child: str,
+        thread: str | int,
+        *,
+        lease_ms: int,
+        limit: int,
+        completed: Sequence[str] = (),
+        settlements: Sequence[Settlement] = (),
+    ) -> Exchanged:
+        """Settle, promote and claim in one trip. Never sent twice by itself: the reply may hold jobs."""
+        answer = self._call(
+            "exchange",
+            exchange_values(child, thread, lease_ms=lease_ms, limit=limit, completed=len(completed)),
+            [*completed, *(part for settlement in settlements for part in settlement)],
+        )
+        return read_exchange(answer)
+
+    # ── Workers ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def join(self, child: str, executors: int) -> None:
+        """Let one incarnation of a worker's child (`worker:child:incarnation`) claim."""
+        self._call("join", {"child": child, "executors": executors}, resend=True)
+
+    def leave(self, who: str) -> int:
+        """Stop a worker, or one incarnation of its child, from claiming; answers how many entries went."""
+        return int(self._call("leave", {"who": who}, resend=True)[1])
+
+    def heartbeat(self, worker: str, tickets: Sequence[str], *, lease_ms: int, facts: str) -> tuple[bool, dict[str, str]]:
+        """Say that a worker lives and extend what its children hold.
+
+        Answers whether the queue knew the worker, and the tickets that were "lost" or "cancelled".
+        """
+        values: dict[str, Argument] = {"worker": worker, "lease_ms": lease_ms, "facts": facts}
+        answer = self._call("heartbeat", values, tickets, resend=True)
+        return answer[0] == b"alive", _by_ticket(answer)
+
+    def sweep(self, owner: str, keep: Sequence[str] = ()) -> int:
+        """Release, uncounted, what an executor or a child owns and `keep` does not name; answers how many."""
+        offset, released = 0, 0
+        while offset >= 0:
+            values: dict[str, Argument] = {
+                "owner": owner,
+                "offset": offset,
+                "limit": 1000,
+                "retention": retention(),
+            }
+            answer = self._call("sweep", values, keep, resend=True)
+            released += int(answer[1])
+            offset = int(answer[2])
+        return released
+
+    def reap(self, limit: int = 100) -> int:
+        """Take back up to `limit` jobs whose lease ran out; answers how many leases had run out."""
+        values: dict[str, Argument] = {
+            "limit": limit,
+            "max_stalled": settings().max_stalled,
+            "retention": retention(),
+        }
+        return int(self._call("reap", values, resend=True)[1])
+
+    def beat(self, limit: int = 100) -> tuple[int, int, int, int | None]:
+        """Reap, promote, trim and ring; answers how many of each of the first three, and ms to the next score."""
+        values: dict[str, Argument] = {
+            "limit": limit,
+            "max_stalled": settings().max_stalled,
+            "retention": retention(),
+        }
+        answer = self._call("beat", values, resend=True)
+        next_in = int(answer[4])
+        return int(answer[1]), int(answer[2]), int(answer[3]), None if next_in < 0 else next_in
+
+    def workers(self) -> dict[str, str]:
+        """List the live workers with `<last heartbeat ms> <lease ms> <facts>`, and children with their executors."""
+        reply = self.wire.execute("HGETALL", self.keys.of("workers"))
+        return {reply[i].decode(): reply[i + 1].decode() for i in range(0, len(reply), 2)}
+
+    # ── People ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def get(self, job_id: str) -> JobRecord | None:
+        """Read one job; None when there is no row."""
+        answer = self._call("get", {"id": job_id}, job_id=job_id, resend=True)
+        if answer[0] == b"missing":
+            return None
+        fields = {answer[i].decode(): answer[i + 1] for i in range(2, len(answer), 2)}
+        return JobRecord(job_id, fields, float(answer[1]) if answer[1] else None)
+
+    def page(
+        self, state: JobState | str, *, offset: int = 0, limit: int = 100, newest_first: bool = False
+    ) -> tuple[int, list[JobRecord]]:
+        """Read a page of the jobs of a state; answers how many there are in all, and the page."""
+        values: dict[str, Argument] = {
+            "state": str(JobState(state)),
+            "offset": offset,
+            "limit": limit,
+            "newest_first": int(newest_first),
+        }
+        answer = self._call("page", values, resend=True)
+        records, at = [], 1
+        while at < len(answer):
+            n = int(answer[at + 2])
+            texts = answer[at + 3 : at + 3 + n]
+            fields = {texts[i].decode(): texts[i + 1] for i in range(0, n, 2)}
+            records.append(JobRecord(answer[at].decode(), fields, float(answer[at + 1])))
+            at += 3 + n
+        return int(answer[0]), records
+
+    def cancel(self, job_id: str, reason: str = "") -> bool:
+        """End a job that waits (True), or ask for the end of one that runs (False).
+
+        JobNotFound without a row; WrongState when it has ended.
+        """
+        values: dict[str, Argument] = {"id": job_id, "reason": reason, "retention": retention()}
+        answer = self._call("cancel", values, job_id=job_id)
+        if answer[0] == b"missing":
+            raise JobNotFound(job_id, self.name)
+        return bool(answer[0] == b"cancelled")
+
+    def reprocess(self, job_id: str) -> None:
+        """Run a job that has ended once more, with its whole budget. JobNotFound; WrongState when it has not ended."""
+        if self._call("reprocess", {"id": job_id}, job_id=job_id)[0] == b"missing":
+            raise JobNotFound(job_id, self.name)
+
+    def remove(self, job_id: str) -> None:
+        """Delete a job that nobody holds. JobNotFound; WrongState when it is active (cancel it first)."""
+        if self._call("remove", {"id": job_id}, job_id=job_id)[0] == b"missing":
+            raise JobNotFound(job_id, self.name)
+
+    def purge(self, state: JobState | str) -> int:
+        """Delete the jobs of a state that are there now, in steps of 1,000; answers how many."""
+        name = str(JobState(state))
+        total = self.counts().jobs.get(JobState(name), 0)
+        purged = 0
+        while purged < total:
+            n = int(self._call("purge", {"state": name, "limit": min(1000, total - purged)}, resend=True)[1])
+            purged += n
+            if n == 0:
+                break
+        return purged
+
+    def pause(self) -> None:
+        """Let nobody claim; what is in hand goes on. Twice is the same."""
+        self._call("pause", {}, resend=True)
+
+    def resume(self) -> None:
+        """Let claims go on. Twice is the same."""
+        self._call("resume", {}, resend=True)
+
+    def counts(self) -> Counts:
+        """Count the jobs by state, with the pause and the totals."""
+        answer = self._call("counts", {}, resend=True)
+        states = ("pending", "scheduled", "active", "completed", "dead", "cancelled")
+        return Counts(
+            jobs={JobState(state): int(answer[i]) for i, state in enumerate(states)},
+            paused=answer[6] == b"1",
+            now_ms=int(answer[7]),
+            totals={answer[i].decode(): int(answer[i + 1]) for i in range(8, len(answer), 2)},
+        )
+
+    def _call(
+        self,
+        name: str,
+        values: Mapping[str, Argument],
+        rest: Sequence[Argument] = (),
+        *,
+        job_id: str | None = None,
+        resend: bool = False,
+    ) -> Any:
+        called = script(name)
+        job_key = None if job_id is None else self.keys.job(job_id)
+        return self.wire.call(called, self.keys.base, called.arguments(values, rest), job_key=job_key, resend=resend)
+
+
+def known() -> list[str]:
+    """List the queues that have had a job or a worker, sorted."""
+    return sorted(name.decode() for name in producer().execute("SMEMBERS", queues_key()))
+
+
+def list_queue(name: str, wire: Wire) -> None:
+    """Write a queue into the list of queues; twice is the same."""
+    wire.execute("SADD", queues_key(), name)
+
+
+def retention() -> str:
+    """Write the settings' retention as the scripts take it: three lengths in ms, three numbers of rows."""
+    current = settings()
+    keep, count = current.retain, current.retain_count
+    return (
+        f"{keep['completed']},{keep['dead']},{keep['cancelled']},"
+        f"{count['completed']},{count['dead']},{count['cancelled']}"
+    )
+
+
+def exchange_values(
+    child: str, thread: str | int, *, lease_ms: int, limit: int, completed: int
+) -> dict[str, Argument]:
+    """Name the fixed arguments of an exchange."""
+    return {
+        "child": child,
+        "thread": thread,
+        "lease_ms": lease_ms,
+        "limit": limit,
+        "most_bytes": MOST_BYTES,
+        "max_stalled": settings().max_stalled,
+        "retention": retention(),
+        "completed": completed,
+    }
+
+
+def read_exchange(answer: list[bytes]) -> Exchanged:
+    """Read the flat answer of an exchange."""
+    refused = int(answer[3])
+    first = 5 + 2 * refused
+    next_in = int(answer[2])
+    return Exchanged(
+        answer[0].decode(),
+        int(answer[1]),
+        None if next_in < 0 else next_in,
+        [(answer[i].decode(), answer[i + 1].decode()) for i in range(5, first, 2)] if refused else [],
+        _claimed(answer, first),
+    )
+
+
+def _claimed(answer: list[bytes], first: int) -> list[Claimed]:
+    return [
+        Claimed(answer[i].decode(), answer[i + 2], _counts(answer[i + 1])) for i in range(first, len(answer), 3)
+    ]
+
+
+_NO_COUNTS: Final[Mapping[str, int]] = {}
+
+
+def _counts(text: bytes) -> Mapping[str, int]:
+    if not text:
+        return _NO_COUNTS
+    pairs = (part.partition("=") for part in text.decode().split(","))
+    return {name: int(value) for name, _, value in pairs}
+
+
+def _by_ticket(answer: list[bytes]) -> dict[str, str]:
+    return {answer[i + 1].decode(): answer[i].decode() for i in range(1, len(answer), 2)}
+
+
+def _chunks(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
+    first, size = 0, 0
+    for i, job in enumerate(jobs):
+        if i > first and (i - first == MANY_JOBS or size + len(job.payload) > MANY_BYTES):
+            yield jobs[first:i]
+            first, size = i, 0
+        size += len(job.payload)
+    yield jobs[first:]
+
+
+def _many_arguments(chunk: Sequence[NewJob]) -> list[Argument]:
+    arguments: list[Argument] = [len(chunk)]
+    for job in chunk:
+        arguments += job.arguments()
+        arguments.append(2 * len(job.fields))
+        for name, value in job.fields:
+            arguments += (name, value)
+    return arguments
+
+
+_listed_until: dict[str, float] = {}
+
+
+def _list_queue(queue: Queue) -> None:
+    """Write the queue into the list once a minute, and look at the server's clock while at it."""
+    now = time.monotonic()
+    base = queue.keys.base
+    if _listed_until.get(base, 0.0) > now:
+        return
+    _listed_until[base] = now + LISTED_EVERY
+    wire = queue.wire
+    try:
+        list_queue(queue.name, wire)
+        before = time.time()
+        seconds, microseconds = wire.execute("TIME")
+    except redis.RedisError as error:
+        # The job is in; the list is written again in a minute.
+        logger.debug("The list of queues was not written: %s", error)
+        return
+    ahead = before - (int(seconds) + int(microseconds) / 1e6)
+    if abs(ahead) > CLOCK_TOLERANCE:
+        logger.warning(
+            "This host's clock is %.1f s %s the Redis server's: run-at times given as a date, and the order of jobs "
+            "from several hosts, are off by that much. Synchronise the clocks.",
+            abs(ahead),
+            "ahead of" if ahead > 0 else "behind",
+        )
