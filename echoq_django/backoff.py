@@ -113,7 +113,9 @@ def whole_ms(length: timedelta | float, *, name: str = "delay") -> int:
         length = timedelta(seconds=length)
     if length < timedelta(0):
         raise ValueError(f"{name} must not be negative, it is {length.total_seconds()} s: use 0 for at once.")
-    milliseconds = -(-length // _MILLISECOND)
+    milliseconds, rest = divmod(length, _MILLISECOND)
+    if rest:
+        milliseconds += 1
     if milliseconds > MAX_DELAY_MS:
         raise ValueError(f"{name} must be between 0 and 1,000 years; it is {length!r}.")
     return milliseconds
