@@ -139,12 +139,12 @@ class Wire:
         """
         command = packed_call(script, base, arguments, job_key)
         try:
-            return self._ask(script, command)
+            return self.ask(script, command)
         except LOST:
             self.close()
             if not resend:
                 raise
-        return self._ask(script, command)
+        return self.ask(script, command)
 
     def send(self, command: bytes) -> None:
         """Send a packed command, without waiting for its reply."""
@@ -203,8 +203,13 @@ class Wire:
             self._connection = connection
         return connection
 
-    def _ask(self, script: Script, command: bytes) -> Any:
+    def ask(self, script: Script, command: bytes) -> Any:
+        """Send the packed call of a script once and answer its reply; a script that the server lacks is loaded."""
         self.send(command)
+        return self.answer(script, command)
+
+    def answer(self, script: Script, command: bytes) -> Any:
+        """Wait for the reply to a call that was sent; a script that the server lacks is loaded and called again."""
         try:
             return self.receive()
         except NoScriptError:

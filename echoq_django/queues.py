@@ -17,13 +17,13 @@ from echoq_django.conf import settings
 from echoq_django.connections import LOST, Wire, packed_call, producer
 from echoq_django.errors import EnqueueFailed, JobNotFound, WrongState
 from echoq_django.keys import keys_of, queues_key
-from echoq_django.scripts import script
+from echoq_django.scripts import pack, script
 from echoq_django.states import JobState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from echoq_django.scripts import Argument
+    from echoq_django.scripts import Argument, Script
 
 logger = logging.getLogger("echoq.queue")
 
@@ -38,6 +38,9 @@ LISTED_EVERY: Final = 60.0
 """Seconds after which a producer writes its queue into the list of queues again, since a flush forgets it."""
 CLOCK_TOLERANCE: Final = 5.0
 """Seconds by which a producer's clock may differ from the server's before it is warned."""
+
+
+_STATES: Final = frozenset(JobState)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +75,11 @@ class NewJob:
 
 
 class Enqueued(NamedTuple):
-    """What became of a new job: whether its id was there before, and the state it is in."""
+    """What became of a new job: whether its id was there before, its state, and when it is due (ms) if scheduled."""
 
     duplicate: bool
     state: JobState
+    due_ms: int | None = None
 
 
 class JobRecord(NamedTuple):
@@ -88,10 +92,8 @@ class JobRecord(NamedTuple):
     @property
     def state(self) -> JobState | None:
         """The state that the row names; None when it names none that exists."""
-        try:
-            return JobState(self.fields.get("state", b"").decode())
-        except ValueError:
-            return None
+        text = self.fields.get("state", b"").decode(errors="replace")
+        return JobState(text) if text in _STATES else None
 
 
 class Claimed(NamedTuple):
@@ -124,15 +126,24 @@ class Settlement(NamedTuple):
 class Exchanged(NamedTuple):
     """What an exchange answered.
 
-    `word` is exchanged, paused or unregistered; `pending` the jobs left to claim; `next_in_ms` the time to the next
+    `word` is exchanged, paused or unregistered; `pending` the jobs left to claim; `next_in` the seconds to the next
     score, or None. `refused` lists (ticket, why) of settlements that were not accepted.
     """
 
     word: str
     pending: int
-    next_in_ms: int | None
+    next_in: float | None
     refused: list[tuple[str, str]]
     claimed: list[Claimed]
+
+
+class Beaten(NamedTuple):
+    """What a beat did: jobs reaped, promoted and trimmed, and the seconds to the next score, or None."""
+
+    reaped: int
+    promoted: int
+    trimmed: int
+    next_in: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +206,7 @@ class Queue:
         except redis.RedisError as error:
             raise EnqueueFailed([job.id]) from error
         _list_queue(self)
-        if answer[0] == b"enqueued" or (resent and job.minted):
-            return Enqueued(False, job.state)
-        return Enqueued(True, JobState(answer[1].decode()))
+        return _enqueued(job, answer[0], answer[1], resent=resent)
 
     def enqueue_many(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Add jobs in order, in scripts of at most 250 jobs and 8 MiB, each atomic, two in flight.
@@ -246,10 +255,7 @@ class Queue:
 
     def _receive_chunk(self, chunk: Sequence[NewJob], *, resent: bool) -> list[Enqueued]:
         reply = self.wire.receive()
-        return [
-            Enqueued(reply[2 * i] == b"duplicate" and not (resent and job.minted), JobState(reply[2 * i + 1].decode()))
-            for i, job in enumerate(chunk)
-        ]
+        return [_enqueued(job, reply[2 * i], reply[2 * i + 1], resent=resent) for i, job in enumerate(chunk)]
 
     # ── EchoMQ's documented verbs ───────────────────────────────────────────────────────────────────────────
 
@@ -342,12 +348,8 @@ class Queue:
         settlements: Sequence[Settlement] = (),
     ) -> Exchanged:
         """Settle, promote and claim in one trip. Never sent twice by itself: the reply may hold jobs."""
-        answer = self._call(
-            "exchange",
-            exchange_values(child, thread, lease_ms=lease_ms, limit=limit, completed=len(completed)),
-            [*completed, *(part for settlement in settlements for part in settlement)],
-        )
-        return read_exchange(answer)
+        call = Exchange(self, child, thread, lease_ms=lease_ms)
+        return Exchange.read(self.wire.ask(call.script, call.command(limit, completed, settlements)))
 
     # ── Workers ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -392,16 +394,15 @@ class Queue:
         }
         return int(self._call("reap", values, resend=True)[1])
 
-    def beat(self, limit: int = 100) -> tuple[int, int, int, int | None]:
-        """Reap, promote, trim and ring; answers how many of each of the first three, and ms to the next score."""
+    def beat(self, limit: int = 100) -> Beaten:
+        """Reap, promote, trim, ring for work that waits unheard, and forget workers that fell silent."""
         values: dict[str, Argument] = {
             "limit": limit,
             "max_stalled": settings().max_stalled,
             "retention": retention(),
         }
         answer = self._call("beat", values, resend=True)
-        next_in = int(answer[4])
-        return int(answer[1]), int(answer[2]), int(answer[3]), None if next_in < 0 else next_in
+        return Beaten(int(answer[1]), int(answer[2]), int(answer[3]), _seconds(answer[4]))
 
     def workers(self) -> dict[str, str]:
         """List the live workers with `<last heartbeat ms> <lease ms> <facts>`, and children with their executors."""
@@ -524,34 +525,51 @@ def retention() -> str:
     )
 
 
-def exchange_values(
-    child: str, thread: str | int, *, lease_ms: int, limit: int, completed: int
-) -> dict[str, Argument]:
-    """Name the fixed arguments of an exchange."""
-    return {
-        "child": child,
-        "thread": thread,
-        "lease_ms": lease_ms,
-        "limit": limit,
-        "most_bytes": MOST_BYTES,
-        "max_stalled": settings().max_stalled,
-        "retention": retention(),
-        "completed": completed,
-    }
+class Exchange:
+    """The exchange of one executor with one queue: what stays the same in every call is packed once."""
+
+    __slots__ = ("_after", "_base", "_before", "_script")
+
+    def __init__(self, queue: Queue, child: str, thread: str | int, *, lease_ms: int) -> None:
+        self._script = script("exchange")
+        self._base = queue.keys.base
+        self._before = pack((child, thread, lease_ms))
+        self._after = pack((MOST_BYTES, settings().max_stalled, retention()))
+
+    @property
+    def script(self) -> Script:
+        """The script, to load it where the server does not know it."""
+        return self._script
+
+    def command(self, limit: int, completed: Sequence[str] = (), settlements: Sequence[Settlement] = ()) -> bytes:
+        """Write the command that settles these and claims up to `limit` jobs."""
+        tail = pack(completed)
+        if settlements:
+            tail += b"".join(pack(settlement) for settlement in settlements)
+        n = self._script.head_length + 8 + len(completed) + 4 * len(settlements)
+        keys = self._script.packed_keys(self._base)
+        counts = pack((limit,)), pack((len(completed),))
+        return b"*%d\r\n%b%b%b%b%b%b%b" % (
+            n, self._script.head, keys, self._before, counts[0], self._after, counts[1], tail,
+        )  # fmt: skip
+
+    @staticmethod
+    def read(answer: list[bytes]) -> Exchanged:
+        """Read the flat answer."""
+        refused = int(answer[3])
+        first = 5 + 2 * refused
+        return Exchanged(
+            answer[0].decode(),
+            int(answer[1]),
+            _seconds(answer[2]),
+            [(answer[i].decode(), answer[i + 1].decode()) for i in range(5, first, 2)] if refused else [],
+            _claimed(answer, first),
+        )
 
 
-def read_exchange(answer: list[bytes]) -> Exchanged:
-    """Read the flat answer of an exchange."""
-    refused = int(answer[3])
-    first = 5 + 2 * refused
-    next_in = int(answer[2])
-    return Exchanged(
-        answer[0].decode(),
-        int(answer[1]),
-        None if next_in < 0 else next_in,
-        [(answer[i].decode(), answer[i + 1].decode()) for i in range(5, first, 2)] if refused else [],
-        _claimed(answer, first),
-    )
+def _seconds(microseconds: bytes) -> float | None:
+    us = int(microseconds)
+    return None if us < 0 else us / 1e6
 
 
 def _claimed(answer: list[bytes], first: int) -> list[Claimed]:
@@ -572,6 +590,21 @@ def _counts(text: bytes) -> Mapping[str, int]:
 
 def _by_ticket(answer: list[bytes]) -> dict[str, str]:
     return {answer[i + 1].decode(): answer[i].decode() for i in range(1, len(answer), 2)}
+
+
+def _enqueued(job: NewJob, word: bytes, text: bytes, *, resent: bool) -> Enqueued:
+    if word == b"enqueued":
+        return Enqueued(False, job.state, int(text) if text else None)
+    state = _state(text)
+    return Enqueued(not (resent and job.minted), state, job.run_at_ms)
+
+
+def _state(text: bytes) -> JobState:
+    """Read a state; a row that names none is broken, and will be buried as dead when it is met."""
+    try:
+        return JobState(text.decode())
+    except ValueError:
+        return JobState.DEAD
 
 
 def _chunks(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:

@@ -2,7 +2,7 @@
 -- moves    active -> pending, active -> dead, active -> cancelled, scheduled -> pending, completed -> (gone), dead -> (gone), cancelled -> (gone)
 -- KEYS     active pending schedule completed dead cancelled expiry wake meta workers
 -- ARGV     limit max_stalled retention
--- answers  {"beat", reaped, promoted, trimmed, ms to the next score or -1}
+-- answers  {"beat", reaped, promoted, trimmed, us to the next score or -1}
 -- include  queue checks now_ms rows bell admit finish settle reap_due promote_due roster
 
 q.active, q.pending, q.schedule, q.completed, q.dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -43,6 +43,4 @@ if waiting > 0 then
   ring()
 end
 count_up()
-local first = redis.call('ZRANGE', q.schedule, 0, 0, 'WITHSCORES')
-local next_in = first[2] and digits(math.max(0, tonumber(first[2]) - now_ms)) or '-1'
-return {'beat', digits(reaped), digits(promoted), digits(trimmed), next_in}
+return {'beat', digits(reaped), digits(promoted), digits(trimmed), next_in_us()}

@@ -2,7 +2,7 @@
 -- moves    (new) -> pending, (new) -> scheduled
 -- KEYS     job pending schedule wake meta
 -- ARGV     id payload mode value priority field...
--- answers  {"enqueued"} | {"duplicate", state}
+-- answers  {"enqueued", score or ""} | {"duplicate", state}
 -- include  queue checks now_ms bell admit
 
 q.pending, q.schedule, q.wake, q.meta = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -21,5 +21,4 @@ if redis.call('EXISTS', job) == 1 then
 end
 listen()
 
-admit(job, id, payload, mode, tonumber(value), tonumber(priority), 6, #ARGV)
-return {'enqueued'}
+return {'enqueued', admit(job, id, payload, mode, tonumber(value), tonumber(priority), 6, #ARGV)}

@@ -2,7 +2,7 @@
 -- moves    (new) -> pending, (new) -> scheduled
 -- KEYS     pending schedule wake meta
 -- ARGV     count job...
--- answers  {"enqueued" or "duplicate", state, ...}, two for each job
+-- answers  {("enqueued", score or "") or ("duplicate", state), ...}, two for each job
 -- include  queue checks now_ms bell admit
 
 -- A job is: id payload mode value priority, how many fields follow, and these.
@@ -52,8 +52,9 @@ for i, job in ipairs(jobs) do
   if job.found then
     answer[2 * i - 1], answer[2 * i] = 'duplicate', job.found
   else
-    admit(job.key, ARGV[a], ARGV[a + 1], ARGV[a + 2], tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4]), a + 6, job.last)
-    answer[2 * i - 1], answer[2 * i] = 'enqueued', ARGV[a + 2] == 'now' and 'pending' or 'scheduled'
+    local mode, value, priority = ARGV[a + 2], tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4])
+    answer[2 * i - 1] = 'enqueued'
+    answer[2 * i] = admit(job.key, ARGV[a], ARGV[a + 1], mode, value, priority, a + 6, job.last)
   end
 end
 return answer

@@ -2,7 +2,7 @@
 -- moves    active -> completed, pending -> completed, scheduled -> completed, dead -> completed, active -> scheduled, active -> pending, active -> dead, active -> cancelled, scheduled -> pending, pending -> active
 -- KEYS     pending active schedule completed dead wake meta workers
 -- ARGV     child thread lease_ms limit most_bytes max_stalled retention completed settlement...
--- answers  {"exchanged" or "paused" or "unregistered", pending left, ms to the next score or -1, refused, claimed,
+-- answers  {"exchanged" or "paused" or "unregistered", pending left, us to the next score or -1, refused, claimed,
 --          (ticket, word) for each refused, (ticket, fields, payload) for each claimed}
 -- include  queue checks now_ms rows bell admit finish settle take promote_due
 
@@ -118,7 +118,5 @@ elseif limit > 0 and pending > 0 then
   answer[5] = digits(claimed)
 end
 count_up()
-local first = redis.call('ZRANGE', q.schedule, 0, 0, 'WITHSCORES')
-answer[1], answer[2] = word, digits(pending)
-answer[3] = first[2] and digits(math.max(0, tonumber(first[2]) - now_ms)) or '-1'
+answer[1], answer[2], answer[3] = word, digits(pending), next_in_us()
 return answer

@@ -38,18 +38,18 @@ local function place(id, priority)
 end
 
 -- Writes one new job. `first` to `last` are the places of its further fields in ARGV. The set comes before the row: a
--- set of a wrong type fails here, with nothing written.
+-- set of a wrong type fails here, with nothing written. Answers the score of a scheduled job as digits, else ''.
 local function admit(key, id, payload, mode, value, priority, first, last)
-  local state
+  local state, due = 'pending', ''
   if mode == 'now' then
-    state = 'pending'
     place(id, priority)
     ring()
   else
     state = 'scheduled'
     local score = price(mode, value)
     local earlier = rings_earlier(score)
-    redis.call('ZADD', q.schedule, digits(score), id)
+    due = digits(score)
+    redis.call('ZADD', q.schedule, due, id)
     if earlier then
       ring()
     end
@@ -59,4 +59,5 @@ local function admit(key, id, payload, mode, value, priority, first, last)
   else
     redis.call('HSET', key, 'state', state, 'attempts', '0', 'payload', payload, unpack(ARGV, first, last))
   end
+  return due
 end

@@ -1,6 +1,6 @@
 -- bell: wakes one waiting worker. Rung when work can be claimed and nobody has been woken for it yet.
--- include  queue
--- defines  listen ring rings_earlier
+-- include  queue checks now_ms
+-- defines  listen ring rings_earlier next_in_us
 
 local bell_is_silent, paused, first_due
 
@@ -29,4 +29,10 @@ local function rings_earlier(score)
     return true
   end
   return false
+end
+
+-- The time until the first score of the schedule, in microseconds, as digits; '-1' when nothing is scheduled.
+local function next_in_us()
+  local first = redis.call('ZRANGE', q.schedule, 0, 0, 'WITHSCORES')
+  return first[2] and digits(math.max(0, tonumber(first[2]) * 1000 - now_us)) or '-1'
 end
