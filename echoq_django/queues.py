@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import redis
+from redis.exceptions import ResponseError
 
 from echoq_django.conf import settings
-from echoq_django.connections import LOST, Wire, packed_call, producer
+from echoq_django.connections import LOST, Wire, as_error, packed_call, producer
 from echoq_django.errors import EnqueueFailed, JobNotFound, WrongState
 from echoq_django.keys import keys_of, queues_key
 from echoq_django.scripts import pack, script
@@ -254,7 +255,10 @@ class Queue:
             raise
 
     def _receive_chunk(self, chunk: Sequence[NewJob], *, resent: bool) -> list[Enqueued]:
-        reply = self.wire.receive()
+        try:
+            reply = self.wire.receive()
+        except ResponseError as error:
+            raise as_error(error) from error
         return [_enqueued(job, reply[2 * i], reply[2 * i + 1], resent=resent) for i, job in enumerate(chunk)]
 
     # ── EchoMQ's documented verbs ───────────────────────────────────────────────────────────────────────────

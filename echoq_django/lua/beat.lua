@@ -18,9 +18,8 @@ local wrong = read_retention(ARGV[3])
 if wrong then
   return wrong
 end
-redis.call('ZCARD', q.dead)
-redis.call('ZCARD', q.cancelled)
-redis.call('ZCARD', q.expiry)
+touch_sets()
+local roster = redis.call('HGETALL', q.workers)
 local waiting = redis.call('ZCARD', q.pending)
 listen()
 
@@ -32,7 +31,6 @@ for _, state in ipairs(ENDED) do
     trimmed = trimmed + trim(state, 200 - trimmed)
   end
 end
-local roster = redis.call('HGETALL', q.workers)
 for i = 1, #roster, 2 do
   local seen, lease = string.match(roster[i + 1], '^(%d+) (%d+) ')
   if seen and tonumber(seen) + 3 * tonumber(lease) < now_ms then

@@ -18,7 +18,8 @@ local row = read_row(id)
 if not row then
   return {'missing'}
 end
-redis.call('ZCARD', q.cancelled)
+touch_sets()
+redis.call('HLEN', q.meta)
 local fault = fault_of(row)
 if fault then
   bury_broken(row, fault)
@@ -36,5 +37,6 @@ end
 redis.call('ZREM', q.pending, id)
 redis.call('ZREM', q.schedule, id)
 finish(row, 'cancelled', 'reason', reason ~= '' and reason or 'cancelled')
+trim_ended()
 count_up()
 return {'cancelled'}

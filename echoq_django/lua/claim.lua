@@ -1,11 +1,11 @@
 -- claim: hand up to `limit` pending jobs to one registered executor, each under its own lease.
 -- moves    pending -> active
--- KEYS     pending active workers meta
+-- KEYS     pending active workers meta wake
 -- ARGV     child thread lease_ms limit most_bytes retention
 -- answers  {"claimed", ticket, fields, payload, ...} | {"paused"} | {"unregistered"}
--- include  queue checks now_ms rows finish take
+-- include  queue checks now_ms rows bell finish take
 
-q.pending, q.active, q.workers, q.meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+q.pending, q.active, q.workers, q.meta, q.wake = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local child, thread = ARGV[1], ARGV[2]
 local lease_ms, limit, most_bytes = whole(ARGV[3], 1), whole(ARGV[4], 1, 1000), whole(ARGV[5], 1)
 
@@ -28,9 +28,13 @@ end
 if redis.call('HGET', q.meta, 'paused') then
   return {'paused'}
 end
-redis.call('ZCARD', q.active)
+touch_sets()
+listen()
 
 local answer = {'claimed'}
 take(answer, limit, child .. ':' .. thread, lease_ms, most_bytes)
+if redis.call('ZCARD', q.pending) > 0 then
+  ring()
+end
 count_up()
 return answer

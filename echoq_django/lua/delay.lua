@@ -20,6 +20,7 @@ if not whole(token, 0) then
 end
 read_retention()
 listen()
+touch_sets()
 local score = price(mode, tonumber(value))
 rings_earlier(math.huge)
 local row, refusal = judge('delay', id, token, redis.call('ZSCORE', q.active, id))
@@ -40,5 +41,6 @@ end
 
 redis.call('ZREM', q.active, id)
 apply('delay', row, digits(score - from_ms), '')
+trim_ended()
 count_up()
 return 1

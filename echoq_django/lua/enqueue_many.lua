@@ -44,6 +44,8 @@ for _, job in ipairs(jobs) do
     admitted[id] = job.at
   end
 end
+redis.call('ZCARD', q.pending)
+redis.call('ZCARD', q.schedule)
 listen()
 
 local answer = {}

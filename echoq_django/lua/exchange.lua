@@ -22,8 +22,8 @@ if wrong then
   return wrong
 end
 local others = #ARGV - FIRST + 1 - done
-if others < 0 or others % 4 ~= 0 then
-  return refuse('settlement', 'must be verb, ticket, number and text')
+if others < 0 or others % 4 ~= 0 or others > 4000 then
+  return refuse('settlement', 'must be verb, ticket, number and text, for at most 1000 jobs')
 end
 
 -- Check.
@@ -52,9 +52,8 @@ local facts = redis.call('HMGET', q.meta, 'executors')
 local is_registered = redis.call('HEXISTS', q.workers, child) == 1
 local paused = listen()
 local refused, accepted, leaving, judged, broken = {}, {}, {}, {}, {}
+touch_sets()
 if #ids > 0 then
-  redis.call('ZCARD', q.completed)
-  redis.call('ZCARD', q.dead)
   if others > 0 then
     rings_earlier(math.huge)
   end
@@ -63,21 +62,22 @@ if #ids > 0 then
     local settlement, row, word = settlements[i], nil, 'stale'
     if not judged[id] then
       row, word = judge(settlement[1], id, settlement[5], leases[i])
+    elseif judged[id] == settlement[2] and settlement[1] == 'complete' then
+      word = 'again'
     end
     if word == 'broken' then
+      judged[id] = true
       broken[#broken + 1] = row
     elseif word == 'again' then
-      judged[id] = true
+      judged[id] = settlement[2]
     elseif word then
       refused[#refused + 1] = settlement[2]
       refused[#refused + 1] = word
     else
-      judged[id] = true
+      judged[id] = settlement[1] == 'complete' and settlement[2] or true
       settlement.row = row
       accepted[#accepted + 1] = settlement
-      if not row.late then
-        leaving[#leaving + 1] = id
-      end
+      leaving[#leaving + 1] = id
     end
   end
 end
@@ -92,9 +92,7 @@ end
 for _, row in ipairs(broken) do
   bury_broken(row, fault_of(row) or 'unknown')
 end
-if #accepted > 0 then
-  trim('completed', math.min(200, #accepted + 16))
-end
+trim_ended()
 
 promote_due(100)
 local answer = {'', '', '', digits(#refused / 2), '0'}
@@ -112,7 +110,7 @@ elseif limit > 0 and pending > 0 then
   local share = math.min(limit, math.ceil(pending / executors))
   local claimed = take(answer, share, child .. ':' .. thread, lease_ms, most_bytes)
   pending = redis.call('ZCARD', q.pending)
-  if claimed > 0 and pending > 0 then
+  if pending > 0 then
     ring()
   end
   answer[5] = digits(claimed)

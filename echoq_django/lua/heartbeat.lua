@@ -7,7 +7,7 @@
 -- include  queue checks now_ms rows extend_held
 
 q.workers, q.active, q.meta = KEYS[1], KEYS[2], KEYS[3]
-local worker, lease_ms, facts = ARGV[1], whole(ARGV[2], 1), ARGV[3]
+local worker, lease_ms, facts = ARGV[1], whole(ARGV[2], 1), ARGV[3] or ''
 if not worker or worker == '' or string.find(worker, ':', 1, true) then
   return refuse('worker', 'must be a name without a colon')
 end

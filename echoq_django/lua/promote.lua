@@ -15,7 +15,7 @@ if not batch then
   return refuse('batch', 'must be a positive whole number')
 end
 read_retention()
-redis.call('ZCARD', q.pending)
+touch_sets()
 listen()
 
 local n = promote_due(math.min(batch, 1000))

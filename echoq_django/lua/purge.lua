@@ -17,8 +17,8 @@ end
 if not limit then
   return refuse('limit', 'must be a whole number from 1 to 1000')
 end
-redis.call('ZCARD', q.expiry)
+touch_sets()
 local ids = redis.call('ZRANGE', set, 0, limit - 1)
 
-drop(set, ids)
+drop(set, ids, ARGV[1])
 return {'purged', digits(#ids)}

@@ -17,10 +17,10 @@ local wrong = read_retention(ARGV[3])
 if wrong then
   return wrong
 end
-redis.call('ZCARD', q.pending)
-redis.call('ZCARD', q.dead)
+touch_sets()
 listen()
 
 local n = reap_due(math.min(limit, 1000), max_stalled)
+trim_ended()
 count_up()
 return {'reaped', digits(n)}

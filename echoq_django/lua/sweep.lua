@@ -24,7 +24,7 @@ local keep = {}
 for i = 5, #ARGV do
   keep[ARGV[i]] = true
 end
-redis.call('ZCARD', q.pending)
+touch_sets()
 listen()
 local ids = redis.call('ZRANGE', q.active, offset, offset + limit - 1)
 local held = {}

@@ -26,15 +26,15 @@ local function check_new(where, id, mode, value, priority, fields)
   if not whole(priority, -100, 100) then
     return refuse(where .. 'priority', 'must be a whole number from -100 to 100')
   end
-  if fields % 2 ~= 0 then
-    return refuse(where .. 'fields', 'must come in pairs of name and value')
+  if fields % 2 ~= 0 or fields > 200 then
+    return refuse(where .. 'fields', 'must come in pairs of name and value, at most 100 of them')
   end
   return nil
 end
 
 -- Puts a job where claims find it.
 local function place(id, priority)
-  redis.call('ZADD', q.pending, -priority, id)
+  redis.call('ZADD', q.pending, 0 - priority, id)
 end
 
 -- Writes one new job. `first` to `last` are the places of its further fields in ARGV. The set comes before the row: a
@@ -58,6 +58,9 @@ local function admit(key, id, payload, mode, value, priority, first, last)
     redis.call('HSET', key, 'state', state, 'attempts', '0', 'payload', payload)
   else
     redis.call('HSET', key, 'state', state, 'attempts', '0', 'payload', payload, unpack(ARGV, first, last))
+  end
+  if priority ~= 0 then
+    redis.call('HSET', key, 'priority', digits(priority))
   end
   return due
 end

@@ -1,12 +1,23 @@
 -- finish: how a job ends, how long its row is kept, and how it goes.
 -- include  queue checks now_ms rows
--- defines  ENDED read_retention finish forget bury_broken trim trim_expired count count_up
+-- defines  ENDED touch_sets read_retention finish forget bury_broken drop trim trim_ended trim_expired count count_up
 
 local ENDED = {'completed', 'dead', 'cancelled'}
 local POSITION = {completed = 1, dead = 2, cancelled = 3}
 -- Lengths of time in ms and numbers of rows, in the order of ENDED, for callers that send none.
 local DEFAULT_RETENTION = '86400000,2592000000,86400000,10000,100000,10000'
 local keep_ms, keep_count
+
+-- Reads the type of every set that a job may enter or leave, so that a foreign key stops a script before it writes.
+local function touch_sets()
+  redis.call('ZCARD', q.pending)
+  redis.call('ZCARD', q.active)
+  redis.call('ZCARD', q.schedule)
+  redis.call('ZCARD', q.completed)
+  redis.call('ZCARD', q.dead)
+  redis.call('ZCARD', q.cancelled)
+  redis.call('ZCARD', q.expiry)
+end
 
 -- Takes the retention that a caller sent: `completed,dead,cancelled` in ms, then the three in rows. An error or nil.
 local function read_retention(text)
@@ -27,15 +38,10 @@ end
 local function retain_ms(row, state)
   local own = row[RETAIN]
   if own then
-    if string.find(own, '^%d+$') then
-      return tonumber(own), true
-    end
-    local at = 0
-    for part in string.gmatch(own .. ',', '(%d*),') do
-      at = at + 1
-      if at == POSITION[state] and part ~= '' then
-        return tonumber(part), true
-      end
+    local parts = {string.match(own, '^(%d*),(%d*),(%d*)$')}
+    local ms = string.match(own, '^%d+$') or parts[POSITION[state]]
+    if ms and ms ~= '' then
+      return tonumber(ms), true
     end
   end
   return keep_ms[state], false
@@ -48,9 +54,10 @@ local function count(what, n)
   totals[what] = (totals[what] or 0) + (n or 1)
 end
 
+-- A foreign key in their place costs the sums, never a job.
 local function count_up()
   for what, n in pairs(totals) do
-    redis.call('HINCRBY', q['metrics:totals'], what, n)
+    redis.pcall('HINCRBY', q['metrics:totals'], what, n)
   end
 end
 
@@ -78,7 +85,7 @@ end
 local function finish(row, state, ...)
   local ms, own = retain_ms(row, state)
   count(state)
-  if ms == 0 then
+  if ms == 0 or keep_count[state] == 0 then
     forget({row})
     return
   end
@@ -96,6 +103,9 @@ local function bury_broken(row, reason)
   redis.call('ZREM', q.pending, row.id)
   redis.call('ZREM', q.active, row.id)
   redis.call('ZREM', q.schedule, row.id)
+  redis.call('ZREM', q.completed, row.id)
+  redis.call('ZREM', q.cancelled, row.id)
+  redis.call('ZREM', q.expiry, row.id)
   if row.wrong_type then
     redis.call('RENAME', key, key .. ':broken')
     row[ATTACHED] = 'broken'
@@ -105,14 +115,18 @@ local function bury_broken(row, reason)
   finish(row, 'dead', 'reason', 'broken', 'last_error', 'broken row: ' .. reason)
 end
 
--- Removes ended rows by id from the set of their state, with all that belongs to them.
-local function drop(set, ids)
+-- Removes jobs by id from the set of their state, with all that belongs to them. A member whose row says that it is
+-- elsewhere, and it is, only leaves the set.
+local function drop(set, ids, state)
   if #ids == 0 then
     return
   end
   local gone = {}
-  for i, id in ipairs(ids) do
-    gone[i] = read_row(id) or {id = id}
+  for _, id in ipairs(ids) do
+    local row = read_row(id) or {id = id}
+    if not is_elsewhere(row, state or (POSITION[row[STATE]] and row[STATE])) then
+      gone[#gone + 1] = row
+    end
   end
   redis.call('ZREM', set, unpack(ids))
   redis.call('ZREM', q.expiry, unpack(ids))
@@ -162,8 +176,18 @@ local function trim(state, limit)
   if over > #ids then
     ids = redis.call('ZRANGE', q[state], 0, math.min(over, limit) - 1)
   end
-  drop(q[state], ids)
+  drop(q[state], ids, state)
   return #ids
+end
+
+-- Trims the states in which jobs have just ended, each a little faster than it grows; at most 200 rows in all.
+local function trim_ended()
+  local left = 200
+  for _, state in ipairs(ENDED) do
+    if totals[state] and left > 0 then
+      left = left - trim(state, math.min(left, totals[state] + 16))
+    end
+  end
 end
 
 -- Removes at most `limit` rows whose own rule has run out; answers how many.

@@ -111,6 +111,9 @@ function APPLY.delay(row, delay_ms)
   if row[CANCEL] then
     end_as(row, 'cancelled', 'reason', 'cancelled')
   else
+    if row[UNKNOWN_SINCE] then
+      redis.call('HDEL', row_key(row.id), 'unknown_since')
+    end
     back_to_schedule(row, delay_ms, 'uncounted', raised(row, UNCOUNTED))
   end
 end
@@ -190,6 +193,7 @@ local function settle_one(verb, ticket, number, text)
     return wrong
   end
   listen()
+  touch_sets()
   rings_earlier(math.huge)
   local row, refusal = judge(verb, id, token, redis.call('ZSCORE', q.active, id))
   if refusal == 'again' then
@@ -205,6 +209,7 @@ local function settle_one(verb, ticket, number, text)
   end
   redis.call('ZREM', q.active, id)
   apply(verb, row, number, text)
+  trim_ended()
   count_up()
   return nil
 end
