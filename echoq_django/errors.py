@@ -107,16 +107,18 @@ class UnknownTask(EchoQError):
 
 
 class PayloadTooLarge(EchoQError, ValueError):
-    """The encoded call has more bytes than may be sent; nothing was sent."""
+    """The encoded call has more bytes than may be sent; nothing was sent. `where` names one call of many."""
 
-    def __init__(self, size: int, limit: int) -> None:
-        super().__init__(size, limit)
+    def __init__(self, size: int, limit: int, where: str | None = None) -> None:
+        super().__init__(size, limit, where)
         self.size = size
         self.limit = limit
+        self.where = where
 
     def __str__(self) -> str:
+        owner = "The arguments" if self.where is None else f"The arguments of {self.where}"
         return (
-            f"The arguments take {self.size:,} bytes, more than the {self.limit:,} that may be sent. Store "
+            f"{owner} take {self.size:,} bytes, more than the {self.limit:,} that may be sent. Store "
             'the data and pass its key, or raise ECHOQ["MAX_PAYLOAD_BYTES"].'
         )
 

@@ -24,6 +24,7 @@ EXAMPLES = [
     errors.UnknownTask("shop.tasks.send"),
     errors.UnknownTask("shop.tasks.sned", "shop.tasks.send"),
     errors.PayloadTooLarge(2_000_000, 1_048_576),
+    errors.PayloadTooLarge(2_000_000, 1_048_576, "items[7]"),
     errors.BadEnvelope("it is not JSON"),
     errors.ConfigurationError('ECHOQ["LEASE"] takes seconds.'),
     errors.WrongKind("'x'"),
