@@ -303,13 +303,14 @@ def _pack_members(value: set[Any] | frozenset[Any], depth: int) -> list[Any]:
 
 
 def _pack_datetime(value: datetime, _depth: int) -> dict[str, str]:
-    if value.utcoffset() is None and not _naive_allowed:
+    offset = value.utcoffset()
+    if offset is None and not _naive_allowed:
         raise _Refused(
             ValueError,
             "is a datetime without a time zone, which is another moment elsewhere: make it aware with "
             "django.utils.timezone.make_aware().",
         )
-    return {"$datetime": datetime.isoformat(value) + _zone_suffix(value)}
+    return {"$datetime": datetime.isoformat(value) + _zone_suffix(value, offset)}
 
 
 def _pack_date(value: date, _depth: int) -> dict[str, str]:
@@ -317,20 +318,18 @@ def _pack_date(value: date, _depth: int) -> dict[str, str]:
 
 
 def _pack_time(value: time, _depth: int) -> dict[str, str]:
-    if value.tzinfo is not None and value.utcoffset() is None and _zone_key(value) is None:
+    return {"$time": time.isoformat(value) + _zone_suffix(value, value.utcoffset())}
+
+
+def _zone_suffix(value: datetime | time, offset: timedelta | None) -> str:
+    """Write what ISO 8601 leaves out: the zone's name, and fold."""
+    zone = value.tzinfo
+    key = zone.key if isinstance(zone, ZoneInfo) else None
+    if zone is not None and key is None and (offset is None or offset.microseconds):
         raise _Refused(
             TypeError,
-            f"has a zone {_named(value.tzinfo)}: use one of zoneinfo, a fixed offset, or none.",
+            f"has a zone {_named(zone)}: use one of zoneinfo, a fixed offset in whole seconds, or none.",
         )
-    return {"$time": time.isoformat(value) + _zone_suffix(value)}
-
-
-def _zone_key(value: datetime | time) -> str | None:
-    return value.tzinfo.key if isinstance(value.tzinfo, ZoneInfo) else None
-
-
-def _zone_suffix(value: datetime | time) -> str:
-    key = _zone_key(value)
     return ("" if key is None else f"[{key}]") + ("[_fold=1]" if value.fold else "")
 
 
@@ -432,9 +431,9 @@ def _lazy_text_class() -> tuple[type, ...]:
 def _remedy(value: Any) -> str:
     if issubclass(type(value), type):
         return ": a class does not travel, pass its name."
-    kind = value.__class__  # of what a lazy object stands for, such as request.user
+    bases = value.__class__.__mro__  # of what a lazy object stands for, such as request.user
     for signs, remedy in _REMEDIES:
-        if all(hasattr(kind, sign) for sign in signs):
+        if all(any(sign in vars(base) for base in bases) for sign in signs):
             return remedy
     return ": pass text, numbers, lists, mappings, dates, or the key of stored data."
 
@@ -568,6 +567,13 @@ def _unpack_timedelta(held: list[Any]) -> timedelta:
     return timedelta(days, seconds, microseconds)
 
 
+def _unpack_decimal(text: str) -> Decimal:
+    value = Decimal(text)
+    if not value.is_finite():
+        raise ValueError("it is no number")
+    return value
+
+
 def _unpack_bytes(text: str) -> bytes:
     return base64.b64decode(text, validate=True)
 
@@ -607,7 +613,7 @@ _UNPACKERS: dict[str, tuple[type, Callable[[Any], Any]]] = {
     "$time": (str, _unpack_time),
     "$timedelta": (list, _unpack_timedelta),
     "$uuid": (str, UUID),
-    "$decimal": (str, Decimal),
+    "$decimal": (str, _unpack_decimal),
     "$bytes": (str, _unpack_bytes),
     "$enum": (list, _unpack_enum),
 }
