@@ -173,6 +173,7 @@ class DevServer:
         """
         if self.running:
             return self
+        self._end(signal.SIGTERM)  # clears away what is left of one that ended by itself
         if self._folder is None:
             self._folder = _short_folder()
         folder = self._folder
