@@ -86,10 +86,8 @@ def make_pool(timeout: float = PRODUCER_TIMEOUT) -> ConnectionPool:
     kwargs.pop("connection_pool", None)
     manager = getattr(source, "sentinel_manager", None)
     if manager is not None:
-        return cast(
-            "ConnectionPool",
-            type(source)(source.service_name, manager, is_master=True, **{**kwargs, **own}),  # type: ignore[attr-defined,call-arg]
-        )
+        service: str = source.service_name  # type: ignore[attr-defined]
+        return type(source)(service, manager, is_master=True, **{**kwargs, **own})
     return redis.ConnectionPool(connection_class=source.connection_class, **{**kwargs, **own})
 
 
@@ -149,7 +147,7 @@ class Wire:
     def send(self, command: bytes) -> None:
         """Send a packed command, without waiting for its reply."""
         try:
-            self._open().send_packed_command([command], check_health=False)
+            self._open().send_packed_command([command], check_health=False)  # type: ignore[no-untyped-call]
         except BaseException:
             self.close()
             raise
@@ -169,8 +167,12 @@ class Wire:
 
     def execute(self, *command: Argument) -> Any:
         """Run one plain command and answer its reply."""
-        self.send(b"*%d\r\n" % len(command) + pack(command))
+        self.send_command(*command)
         return self.receive()
+
+    def send_command(self, *command: Argument) -> None:
+        """Send one plain command, without waiting for its reply."""
+        self.send(plain_command(*command))
 
     def load(self, script: Script) -> None:
         """Make the server know a script."""
@@ -189,16 +191,16 @@ class Wire:
         """Close the connection; the next call opens another."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.disconnect()
+            connection.disconnect()  # type: ignore[no-untyped-call]
 
     def _open(self) -> Connection:
         connection = self._connection
         if connection is None:
-            connection = self._pool.make_connection()
+            connection = cast("Connection", self._pool.make_connection())
             try:
-                connection.connect()
+                connection.connect()  # type: ignore[no-untyped-call]
             except BaseException:
-                connection.disconnect()
+                connection.disconnect()  # type: ignore[no-untyped-call]
                 raise
             self._connection = connection
         return connection
@@ -221,6 +223,11 @@ class Wire:
                 raise as_error(error) from error
         except ResponseError as error:
             raise as_error(error) from error
+
+
+def plain_command(*command: Argument) -> bytes:
+    """Write a plain command of the protocol."""
+    return b"*%d\r\n%b" % (len(command), pack(command))
 
 
 def packed_call(script: Script, base: str, arguments: Sequence[Argument], job_key: str | None = None) -> bytes:

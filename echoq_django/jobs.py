@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Self, TypeVar
 
 from asgiref.sync import sync_to_async
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("echoq.job")
 
+P = ParamSpec("P")
+T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
 
 FIRST_LOOK: Final = 0.002
@@ -370,12 +372,23 @@ class RunningJob(Job[Any]):
         await in_thread(self.checkpoint, progress, note)
 
 
-running: Final[ContextVar[RunningJob | None]] = ContextVar("echoq_running", default=None)
+class Running:
+    """What a worker sets while a job runs; it makes the handle when somebody asks for it."""
+
+    __slots__ = ()
+
+    def job(self) -> RunningJob:
+        """Answer the handle of the job that runs."""
+        raise NotImplementedError
+
+
+running: Final[ContextVar[Running | None]] = ContextVar("echoq_running", default=None)
 
 
 def current_job() -> RunningJob | None:
     """Answer the job that runs here; None outside a worker, as in a plain call of a task."""
-    return running.get()
+    here = running.get()
+    return None if here is None else here.job()
 
 
 def get_job(job_id: str, queue: str | None = None) -> Job[Any]:
@@ -393,7 +406,7 @@ async def aget_job(job_id: str, queue: str | None = None) -> Job[Any]:
     return await in_thread(get_job, job_id, queue)
 
 
-def in_thread(function: Any, *args: Any, **kwargs: Any) -> Any:
+def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
     """Run a function that does I/O in a thread; awaitable."""
     return sync_to_async(function, thread_sensitive=False)(*args, **kwargs)
 
@@ -408,7 +421,7 @@ def instant_ms(when: datetime, *, name: str) -> int:
     return max(0, -(-(elapsed.days * 86_400_000_000 + elapsed.seconds * 1_000_000 + elapsed.microseconds) // 1000))
 
 
-def _looks(timeout: float | timedelta) -> Any:
+def _looks(timeout: float | timedelta) -> Iterator[float]:
     """Yield pauses between looks until the time is over: short ones first."""
     end = time.monotonic() + whole_ms(timeout, name="timeout") / 1000
     pause = FIRST_LOOK

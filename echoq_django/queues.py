@@ -268,7 +268,7 @@ class Queue:
 
         False when the id has a row, which stays as it is (EchoMQ: schedule).
         """
-        values = {"id": job_id, "payload": payload, "mode": mode, "value": value}
+        values: dict[str, Argument] = {"id": job_id, "payload": payload, "mode": mode, "value": value}
         return bool(self._call("schedule", values, job_id=job_id) == 1)
 
     def reschedule(self, job_id: str, *, delay_ms: int | None = None, run_at_ms: int | None = None) -> None:

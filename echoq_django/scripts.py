@@ -97,7 +97,7 @@ def pack(arguments: Iterable[Argument]) -> bytes:
     parts: list[bytes] = []
     for argument in arguments:
         if argument.__class__ is bytes:
-            data: bytes = argument  # type: ignore[assignment]
+            data: bytes = argument
         else:
             data = str(argument).encode()
         parts.append(b"$%d\r\n%b\r\n" % (len(data), data))

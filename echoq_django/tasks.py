@@ -162,15 +162,15 @@ class Task(Generic[P, R]):
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Do as `enqueue`."""
-        return cast("Job[R]", await in_thread(self.enqueue, *args, **kwargs))
+        return await in_thread(self.enqueue, *args, **kwargs)
 
     async def aenqueue_in(self, delay: Length, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Do as `enqueue_in`."""
-        return cast("Job[R]", await in_thread(self.enqueue_in, delay, *args, **kwargs))
+        return await in_thread(self.enqueue_in, delay, *args, **kwargs)
 
     async def aenqueue_at(self, run_at: datetime, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Do as `enqueue_at`."""
-        return cast("Job[R]", await in_thread(self.enqueue_at, run_at, *args, **kwargs))
+        return await in_thread(self.enqueue_at, run_at, *args, **kwargs)
 
     def plan(self) -> _Plan:
         """Answer what the options come to under the present settings."""
@@ -367,7 +367,7 @@ def enqueue_many(calls: Iterable[Call[Any]]) -> list[Job[Any]]:
 
 async def aenqueue_many(calls: Iterable[Call[Any]]) -> list[Job[Any]]:
     """Do as `enqueue_many`."""
-    return cast("list[Job[Any]]", await in_thread(enqueue_many, calls))
+    return await in_thread(enqueue_many, calls)
 
 
 def _prepare(i: int, item: object) -> tuple[_Plan, NewJob]:

@@ -16,8 +16,9 @@ end
 if not payload or payload == '' then
   return refuse('payload', 'must not be empty')
 end
-if redis.call('EXISTS', job) == 1 then
-  return {'duplicate', redis.call('HGET', job, 'state') or ''}
+local found = state_there(job)
+if found then
+  return {'duplicate', found}
 end
 listen()
 

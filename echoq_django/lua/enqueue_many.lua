@@ -38,10 +38,9 @@ for _, job in ipairs(jobs) do
   job.key = row_key(id)
   if admitted[id] then
     job.found = ARGV[admitted[id] + 2] == 'now' and 'pending' or 'scheduled'
-  elseif redis.call('EXISTS', job.key) == 1 then
-    job.found = redis.call('HGET', job.key, 'state') or ''
   else
-    admitted[id] = job.at
+    job.found = state_there(job.key)
+    admitted[id] = not job.found and job.at or nil
   end
 end
 redis.call('ZCARD', q.pending)

@@ -1,6 +1,6 @@
 -- admit: makes the row of a new job and gives the job its place.
 -- include  queue checks now_ms bell
--- defines  price check_new admit place
+-- defines  price check_new state_there admit place
 
 local function price(mode, value)
   if mode == 'at' then
@@ -30,6 +30,15 @@ local function check_new(where, id, mode, value, priority, fields)
     return refuse(where .. 'fields', 'must come in pairs of name and value, at most 100 of them')
   end
   return nil
+end
+
+-- The state that the row at `key` names: '' when it names none, nil without a row.
+local function state_there(key)
+  if redis.call('EXISTS', key) == 0 then
+    return nil
+  end
+  local state = redis.pcall('HGET', key, 'state')
+  return type(state) == 'string' and state or ''
 end
 
 -- Puts a job where claims find it.

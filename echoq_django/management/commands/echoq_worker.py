@@ -1,0 +1,119 @@
+"""manage.py echoq_worker: run jobs."""
+
+from __future__ import annotations
+
+import logging
+import os
+from argparse import ArgumentTypeError
+from typing import TYPE_CHECKING, Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from echoq_django import registry
+from echoq_django.conf import settings
+from echoq_django.errors import ConfigurationError
+from echoq_django.keys import check_queue_name
+from echoq_django.worker.supervisor import Plan, Supervisor
+
+if TYPE_CHECKING:
+    from django.core.management.base import CommandParser
+
+MOST_THREADS = 1000
+
+
+class Command(BaseCommand):
+    """Translates arguments; the rest is the supervisor's."""
+
+    help = "Run jobs: a supervisor, child processes whose threads claim and run them, and the beats."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the options."""
+        parser.add_argument(
+            "--queue",
+            action="append",
+            type=weighted_queue,
+            metavar="NAME[:WEIGHT]",
+            help="a queue to serve, with its share of turns; may be given more than once (default: the queues that "
+            "tasks and settings name)",
+        )
+        parser.add_argument(
+            "--processes", type=positive, default=usable_cores(), help="child processes (default: usable cores)"
+        )
+        parser.add_argument("--threads", type=positive, default=4, help="threads in each process (default: 4)")
+        parser.add_argument(
+            "--burst", action="store_true", help="end, with exit code 0, when nothing is pending or due"
+        )
+        parser.add_argument(
+            "--no-beats",
+            action="store_false",
+            dest="beats",
+            help="leave reaping, promoting and trimming to other workers or to echoq_promote",
+        )
+
+    def handle(self, **options: Any) -> None:
+        """Run until a signal, or until a burst has ended."""
+        log_to_stderr(options["verbosity"])
+        queues = options["queue"] or [(name, 1) for name in served_queues()]
+        names = [name for name, _ in queues]
+        if len(set(names)) < len(names):
+            raise CommandError("--queue names a queue twice: give each once, with its weight.")
+        plan = Plan(
+            queues=queues,
+            processes=options["processes"],
+            threads=options["threads"],
+            burst=options["burst"],
+            beats=options["beats"],
+        )
+        try:
+            code = Supervisor(plan).run()
+        except ConfigurationError as error:
+            raise CommandError(str(error)) from error
+        if code:
+            raise SystemExit(code)
+
+
+def served_queues() -> list[str]:
+    """List the queues that tasks and settings name."""
+    names = {task.options.queue for task in registry.all_tasks()} | set(settings().queues)
+    return sorted(names) or ["default"]
+
+
+def weighted_queue(text: str) -> tuple[str, int]:
+    """Read NAME or NAME:WEIGHT."""
+    name, colon, weight = text.partition(":")
+    try:
+        check_queue_name(name)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
+    return name, positive(weight) if colon else 1
+
+
+def positive(text: str) -> int:
+    """Read a whole number from 1 to 1000."""
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_THREADS:
+        raise ArgumentTypeError(f"must be a whole number from 1 to {MOST_THREADS}, not {text!r}")
+    return int(text)
+
+
+def usable_cores() -> int:
+    """Answer how many cores this process may use: its affinity, and the quota of its control group."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:  # noqa: PTH123 (a kernel file)
+            quota, period = file.read().split()
+        if quota != "max":
+            cores = min(cores, max(1, int(quota) // int(period)))
+    except (OSError, ValueError):
+        return cores
+    return cores
+
+
+def log_to_stderr(verbosity: int) -> None:
+    """Show the worker's log on a terminal, unless the project's LOGGING does something with it."""
+    logger = logging.getLogger("echoq")
+    if logger.hasHandlers():
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel({0: logging.ERROR, 1: logging.INFO}.get(verbosity, logging.DEBUG))

@@ -1,0 +1,220 @@
+"""Child: one process of executors, with a housekeeper thread that obeys the supervisor.
+
+It ends when its supervisor does: the kernel kills it then where it can (Linux), and everywhere the end of the pipe
+tells the housekeeper.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import select
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING, Final
+
+import redis
+
+from echoq_django.connections import LOST, Wire, make_pool
+from echoq_django.errors import EchoQError
+from echoq_django.queues import Settlement
+from echoq_django.worker.bell import Bell
+from echoq_django.worker.execution import watch_connections
+from echoq_django.worker.executor import Executor, take_from
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from echoq_django.queues import Queue
+    from echoq_django.worker.hands import Table
+
+logger = logging.getLogger("echoq.worker")
+
+STOP: Final = b"s"
+"""What a supervisor writes to its children: finish what is in hand, claim nothing more."""
+UNREGISTERED: Final = b"u"
+"""What a child writes to its supervisor: Redis does not know us, register us again."""
+
+TICK_SECONDS: Final = 0.01
+"""How often the housekeeper looks while hands of several jobs are out."""
+LINGER_TICKS: Final = 20
+"""How many ticks without a hand it stays awake, so that a stream of hands does not wake it each time."""
+WORKER_TIMEOUT: Final = 5.0
+
+
+def run_child(
+    *,
+    child: str,
+    number: int,
+    table: Table,
+    queues: Sequence[tuple[Queue, int]],
+    orders: int,
+    reports: int,
+    parent: int,
+) -> None:
+    """Run executors until the supervisor says stop; returns when all have ended.
+
+    `orders` is the pipe to read the supervisor's words from, `reports` the one to write to it; `parent` its pid.
+    """
+    prepare_process(parent)
+    watch_connections()
+    pool = make_pool(WORKER_TIMEOUT)
+    bell = Bell(pool, [queue for queue, _ in queues], number)
+    stopping = threading.Event()
+    housekeeper = Housekeeper(orders, bell, stopping, Wire(pool))
+    executors = [
+        Executor(
+            child=child,
+            thread=thread,
+            region=table.region(number, thread),
+            pool=pool,
+            queues=queues,
+            bell=bell,
+            stopping=stopping,
+            on_unregistered=lambda: _report(reports),
+            on_hand=housekeeper.nudge,
+        )
+        for thread in range(table.threads)
+    ]
+    housekeeper.executors = executors
+    for region in table.of_child(number):
+        region.busy = True
+    threading.Thread(target=housekeeper.run, name="echoq-housekeeper", daemon=True).start()
+    others = [
+        threading.Thread(target=_run_or_end, args=(executor,), name=f"echoq-{executor.thread}", daemon=True)
+        for executor in executors[1:]
+    ]
+    for thread in others:
+        thread.start()
+    _run_or_end(executors[0])
+    for thread in others:
+        thread.join()
+    bell.close()
+
+
+def prepare_process(parent: int) -> None:
+    """Leave the signals of terminals and service managers to the supervisor, and end when it ends."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.set_wakeup_fd(-1)
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:  # it died before the kernel was told
+        os._exit(1)
+
+
+def _run_or_end(executor: Executor) -> None:
+    """Run an executor; a fault of ours in it ends the process, whose supervisor hands its jobs back."""
+    try:
+        executor.run()
+    except BaseException:
+        logger.exception("Executor %s:%d failed; its process ends.", executor.child, executor.thread)
+        logging.shutdown()
+        os._exit(70)
+
+
+def _report(reports: int) -> None:
+    try:
+        os.write(reports, UNREGISTERED)
+    except OSError:
+        logger.debug("The supervisor does not listen any more.")
+
+
+class Housekeeper:
+    """Obeys the supervisor, and takes from a slow job what waits behind it.
+
+    While hands of several jobs are out it looks every 10 ms; an executor that begins nothing from one look to the next
+    runs a long job, so what its hand has finished is settled and what it has not begun is given back.
+    """
+
+    def __init__(self, orders: int, bell: Bell, stopping: threading.Event, wire: Wire) -> None:
+        self._orders = orders
+        self._bell = bell
+        self._stopping = stopping
+        self._wire = wire
+        self.executors: list[Executor] = []
+        self._asleep = False
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+
+    def nudge(self) -> None:
+        """Note that a hand of several jobs is out; costs a write only when the housekeeper sleeps."""
+        if self._asleep:
+            self._asleep = False
+            os.write(self._wake_write, b"!")
+
+    def run(self) -> None:
+        """Look and obey until the process ends."""
+        idle_ticks = LINGER_TICKS
+        seen = [(0, False)] * len(self.executors)
+        poller = select.poll()
+        poller.register(self._orders, select.POLLIN)
+        poller.register(self._wake_read, select.POLLIN)
+        while True:
+            self._asleep = idle_ticks >= LINGER_TICKS
+            events = poller.poll(None if self._asleep else int(TICK_SECONDS * 1000))
+            for descriptor, _ in events:
+                if descriptor == self._wake_read:
+                    self._drain()
+                else:
+                    self._obey(os.read(self._orders, 64))
+                    if self._stopping.is_set():
+                        poller.unregister(self._orders)
+                        self._watch_parent()
+            looked = [(executor.begun, executor.hand_out) for executor in self.executors]
+            for executor, before, now in zip(self.executors, seen, looked, strict=True):
+                if now[1] and before == now:
+                    self._relieve(executor)
+            seen = looked
+            idle_ticks = 0 if any(out for _, out in looked) else idle_ticks + 1
+
+    def _drain(self) -> None:
+        try:
+            os.read(self._wake_read, 4096)
+        except BlockingIOError:
+            return
+
+    def _obey(self, order: bytes) -> None:
+        if not order:
+            os._exit(1)  # the supervisor has gone
+        if STOP in order:
+            self._stopping.set()
+            self._bell.alarm()
+
+    def _watch_parent(self) -> None:
+        """Keep waiting for the end of the supervisor's pipe, in a thread of its own."""
+
+        def watch() -> None:
+            while os.read(self._orders, 64):
+                pass
+            os._exit(1)
+
+        threading.Thread(target=watch, name="echoq-lifeline", daemon=True).start()
+
+    def _relieve(self, executor: Executor) -> None:
+        """Settle what the executor's hand has finished, and give back what it has not begun."""
+        hand = executor.hand
+        waiting = take_from(hand.todo.pop)
+        done = take_from(hand.done.popleft)
+        if not waiting and not done:
+            return
+        settlements = [Settlement("release", job.ticket) for _, job in waiting]
+        exchange = hand.source.exchange
+        try:
+            self._wire.ask(exchange.script, exchange.command(0, done, settlements))
+        except (*LOST, EchoQError, redis.RedisError) as error:
+            # The executor goes on with both; what Redis gave back all the same is refused to it then.
+            logger.warning("A slow job's neighbours were not handed over: %s", error)
+            self._wire.close()
+            hand.done.extend(done)
+            hand.todo.extend(reversed(waiting))
+
+
+def pause(seconds: float, orders: int) -> bytes | None:
+    """Wait for an order of the supervisor; None when none came in that time, b"" when it has gone."""
+    ready, _, _ = select.select([orders], [], [], max(0.0, seconds))
+    return os.read(orders, 64) if ready else None

@@ -1,0 +1,306 @@
+"""Executor: one thread that claims a hand, runs it job by job, and settles it in the exchange that claims the next."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import redis
+
+from echoq_django.backoff import Exponential, delay_ms
+from echoq_django.conf import settings
+from echoq_django.connections import LOST, Wire, plain_command
+from echoq_django.errors import EchoQError
+from echoq_django.queues import Claimed, Exchange, Exchanged, Queue, Settlement
+from echoq_django.worker.execution import Execution, mend_connections
+from echoq_django.worker.hands import BEGUN, CAPACITY, DECIDED, FINISHED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from redis.connection import ConnectionPool
+
+    from echoq_django.worker.bell import Bell
+    from echoq_django.worker.hands import Region
+
+logger = logging.getLogger("echoq.worker")
+
+T = TypeVar("T")
+
+SLOW_SECONDS: Final = 0.005
+"""Jobs that take longer on the average travel alone."""
+HAND_SECONDS: Final = 0.02
+"""How long a hand may be expected to take."""
+RECONNECT: Final = Exponential(base_ms=50, cap_ms=2_000)
+UNREGISTERED_PAUSE: Final = 0.1
+BROKEN_PAUSE: Final = 5.0
+"""Seconds for which a queue is left alone whose keys cannot be used."""
+
+
+class Source:
+    """One queue as an executor sees it: its exchange, and whether there may be work."""
+
+    def __init__(self, number: int, queue: Queue, exchange: Exchange, execution: Execution) -> None:
+        self.number = number
+        self.queue = queue
+        self.exchange = exchange
+        self.execution = execution
+        self.may_have_work = True
+        self.shunned_until = 0.0
+
+
+class Hand:
+    """What came with one claim. The child's housekeeper takes from the deques what a slow job holds up, so that each
+    job, and each outcome, goes to exactly one of the two threads.
+    """
+
+    __slots__ = ("done", "outcomes", "source", "todo")
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.todo: deque[tuple[int, Claimed]] = deque()
+        self.done: deque[str] = deque()
+        self.outcomes: deque[Settlement] = deque()
+
+
+class Executor:
+    """Serves queues in weighted turn until it is told to stop."""
+
+    def __init__(
+        self,
+        *,
+        child: str,
+        thread: int,
+        region: Region,
+        pool: ConnectionPool,
+        queues: Sequence[tuple[Queue, int]],
+        bell: Bell,
+        stopping: threading.Event,
+        on_unregistered: Callable[[], None],
+        on_hand: Callable[[], None],
+    ) -> None:
+        current = settings()
+        self.child = child
+        self.thread = thread
+        self.region = region
+        self.wire = Wire(pool)
+        self.bell = bell
+        self.stopping = stopping
+        self.sources = [
+            Source(
+                number,
+                queue,
+                Exchange(queue, child, thread, lease_ms=current.lease_ms),
+                Execution(queue.name, unknown_grace_ms=current.unknown_task_grace_ms),
+            )
+            for number, (queue, _) in enumerate(queues)
+        ]
+        self._turns = _weighted_turns([weight for _, weight in queues])
+        self._turn = 0
+        self._on_unregistered = on_unregistered
+        self._on_hand = on_hand
+        self._size = 1
+        self._failures = 0
+        self._after_idling = False
+        self.hand = Hand(self.sources[0])
+        self.begun = 0
+        """How many jobs this executor has begun: a housekeeper that sees it stand still knows that one runs long."""
+        self.hand_out = False
+
+    def run(self) -> None:
+        """Claim, run and settle until stopping; then settle what is left."""
+        while not self.stopping.is_set():
+            source = self._next_source()
+            if source is None:
+                self._idle()
+                continue
+            if source is not self.hand.source:
+                self._settle_alone()
+            self._serve(source, self._exchange(source, self._size))
+        self._settle_alone()
+        if not (self.hand.done or self.hand.outcomes):
+            self.region.clear()
+        self.wire.close()
+
+    # ── Turns ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _next_source(self) -> Source | None:
+        """Answer the next queue that may have work, in weighted turn; None when none has."""
+        for _ in self._turns:
+            source = self.sources[self._turns[self._turn]]
+            self._turn = (self._turn + 1) % len(self._turns)
+            if source.may_have_work and (not source.shunned_until or source.shunned_until <= time.monotonic()):
+                return source
+        return None
+
+    def _idle(self) -> None:
+        self._settle_alone()
+        self.region.busy = False
+        number = self.bell.wait()
+        woken = [self.sources[number]] if number is not None else self.sources
+        for source in woken:
+            source.may_have_work = True
+        self._after_idling = True
+        if self.stopping.is_set():
+            self.bell.hand_over(unblocked=False)
+            return
+        self.region.busy = True
+        self._serve(woken[0], self._exchange(woken[0], 1, holding_role=True))
+
+    # ── One hand ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _serve(self, source: Source, answer: Exchanged | None) -> None:
+        if answer is None:
+            return
+        self.bell.note_due(source.number, answer.next_in)
+        if answer.claimed:
+            self._run_hand(source, answer)
+        else:
+            self.region.clear()
+            source.may_have_work = answer.word == "exchanged" and answer.pending > 0
+            if answer.word == "unregistered":
+                self._on_unregistered()
+                source.may_have_work = True
+                self.stopping.wait(UNREGISTERED_PAUSE)
+
+    def _run_hand(self, source: Source, answer: Exchanged) -> None:
+        claimed = answer.claimed
+        region, run = self.region, source.execution.run
+        region.put(source.number, [job.ticket for job in claimed])
+        mend_connections(threading.get_ident(), after_idling=self._after_idling)
+        self._after_idling = False
+        hand = self.hand = Hand(source)
+        todo, done = hand.todo, hand.done
+        todo.extend(enumerate(claimed))
+        if len(claimed) > 1:
+            self.hand_out = True
+            self._on_hand()
+        began = time.monotonic()
+        ran = 0
+        while True:
+            try:
+                place, job = todo.popleft()
+            except IndexError:
+                break
+            self.begun += 1
+            region.set_state(place, BEGUN)
+            outcome = run(job)
+            ran += 1
+            if outcome is None:
+                done.append(job.ticket)
+                region.set_state(place, FINISHED)
+            elif outcome.verb != "lost":
+                hand.outcomes.append(outcome)
+                region.set_state(place, DECIDED)
+        self.hand_out = False
+        self._adapt(len(claimed), ran, time.monotonic() - began)
+
+    def _adapt(self, claimed: int, ran: int, seconds: float) -> None:
+        """Choose the size of the next hand: double while jobs are short and the hand came full, else one by one."""
+        mean = seconds / max(1, ran)
+        if mean > SLOW_SECONDS or ran < claimed:
+            self._size = 1
+        elif claimed >= self._size:
+            fitting = int(HAND_SECONDS / mean) if mean > 0 else CAPACITY
+            self._size = max(1, min(self._size * 2, CAPACITY, fitting))
+
+    # ── Redis ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _exchange(self, source: Source, limit: int, *, holding_role: bool = False) -> Exchanged | None:
+        """Settle what is finished and claim; None when that failed, after a pause. Nothing finished is forgotten."""
+        completed, outcomes = take_from(self.hand.done.popleft), take_from(self.hand.outcomes.popleft)
+        command = source.exchange.command(limit, completed, outcomes)
+        unblock = self.bell.needs_unblock() if holding_role else None
+        try:
+            try:
+                if unblock is not None:
+                    self.wire.send(plain_command("CLIENT", "UNBLOCK", unblock) + command)
+                    self.wire.receive()
+                else:
+                    self.wire.send(command)
+            finally:
+                if holding_role:
+                    self.bell.hand_over(unblocked=unblock is not None and self.wire.is_open)
+            answer = Exchange.read(self.wire.answer(source.exchange.script, command))
+        except LOST as error:
+            self._wait_for_redis(source, completed, outcomes, error)
+            return None
+        except (EchoQError, redis.RedisError) as error:
+            logger.error(
+                "Queue %s cannot be served, it is left alone for %g s: %s", source.queue.name, BROKEN_PAUSE, error
+            )
+            source.shunned_until = time.monotonic() + BROKEN_PAUSE
+            self._settle_one_by_one(source, completed, outcomes)
+            return None
+        self._failures = 0
+        for ticket, why in answer.refused:
+            logger.warning("job.refused %s: its outcome came too late (%s)", ticket, why, extra={"ticket": ticket})
+        return answer
+
+    def _settle_alone(self) -> None:
+        """Settle what is finished without claiming."""
+        while self.hand.done or self.hand.outcomes:
+            self._exchange(self.hand.source, 0)
+            if self._failures and self.stopping.is_set():
+                return
+
+    def _wait_for_redis(
+        self, source: Source, completed: list[str], outcomes: list[Settlement], error: Exception
+    ) -> None:
+        """After an ambiguous error: wait, settle again, and give back what Redis says we own and we do not know."""
+        self.wire.close()
+        hand = self.hand
+        hand.done.extendleft(reversed(completed))
+        hand.outcomes.extendleft(reversed(outcomes))
+        self._failures += 1
+        if self._failures == 1:
+            logger.warning("Executor %s:%d has lost Redis: %s", self.child, self.thread, error)
+        self.stopping.wait(delay_ms(RECONNECT, self._failures) / 1000)
+        completed, outcomes = list(hand.done), list(hand.outcomes)
+        try:
+            self.wire.ask(source.exchange.script, source.exchange.command(0, completed, outcomes))
+            Queue(source.queue.name, self.wire).sweep(f"{self.child}:{self.thread}")
+        except LOST:
+            self.wire.close()
+        except (EchoQError, redis.RedisError) as later:
+            logger.error("What executor %s:%d owned was not given back: %s", self.child, self.thread, later)
+        else:
+            hand.done.clear()
+            hand.outcomes.clear()
+            self.region.clear()
+            self._failures = 0
+            logger.warning("Executor %s:%d has Redis back.", self.child, self.thread)
+
+    def _settle_one_by_one(self, source: Source, completed: list[str], outcomes: list[Settlement]) -> None:
+        """Give each outcome one more chance alone; what Redis refuses is left to its lease."""
+        for settlement in [*(Settlement("complete", ticket) for ticket in completed), *outcomes]:
+            try:
+                self.wire.ask(source.exchange.script, source.exchange.command(0, (), [settlement]))
+            except (EchoQError, redis.RedisError) as error:
+                logger.error("job.unsettled %s %s: %s", settlement.verb, settlement.ticket, error)
+
+
+def take_from(pop: Callable[[], T]) -> list[T]:
+    """Take all there is of a deque by one of its ends, sharing it with another thread."""
+    taken = []
+    while True:
+        try:
+            taken.append(pop())
+        except IndexError:
+            return taken
+
+
+def _weighted_turns(weights: Sequence[int]) -> list[int]:
+    """List the numbers of queues so that each has its weight in turns, spread evenly (smooth weighted round robin)."""
+    current = [0] * len(weights)
+    total = sum(weights)
+    turns = []
+    for _ in range(total):
+        current = [have + weight for have, weight in zip(current, weights, strict=True)]
+        chosen = max(range(len(weights)), key=current.__getitem__)
+        current[chosen] -= total
+        turns.append(chosen)
+    return turns
