@@ -10,8 +10,9 @@ import redis
 from django.conf import settings
 from django.test import override_settings
 
+from echoq_django.errors import StaleToken, WrongState
 from echoq_django.queues import Queue
-from echoq_django.scripts import use_clock
+from echoq_django.scripts import script, use_clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -76,6 +77,12 @@ class RedisState:
         """Read a row; empty when there is none."""
         return _text(self.client.hgetall(self.key(f"job:{job_id}")))
 
+    def call(self, verb: str, *rest: Any, job_id: str | None = None, **values: Any) -> Any:
+        """Call a script with arguments that the methods of Queue would not send."""
+        called = script(verb)
+        job_key = None if job_id is None else self.queue.keys.job(job_id)
+        return self.queue.wire.call(called, self.base, called.arguments(values, rest), job_key=job_key)
+
     @property
     def bells(self) -> int:
         """How often the bell has rung and nobody has come."""
@@ -108,7 +115,7 @@ class RedisState:
         assert self.snapshot() == before
 
     @contextmanager
-    def refused(self, error: type[Exception], match: str = "") -> Iterator[None]:
+    def refused(self, error: type[Exception], match: str | None = None) -> Iterator[None]:
         """Hold that the error is raised and nothing written."""
         with self.unchanged(), pytest.raises(error, match=match):
             yield
@@ -139,6 +146,13 @@ def redis_state(queue: Queue) -> Iterator[RedisState]:
     client = redis.Redis.from_url(settings.ECHOQ["REDIS_URL"])
     yield RedisState(queue, client)
     client.close()
+
+
+@pytest.fixture
+def child(queue: Queue) -> str:
+    """Give the name of a child that may claim, with one executor."""
+    queue.join("worker:0:1", 1)
+    return "worker:0:1"
 
 
 @pytest.fixture
@@ -188,6 +202,27 @@ def foreign_id(request: pytest.FixtureRequest) -> str:
 def torn_ticket(request: pytest.FixtureRequest) -> str:
     """Give a text that is not a ticket."""
     return request.param
+
+
+NOT_HELD: dict[str, tuple[type[Exception], dict[str, Any]]] = {
+    "no row": (StaleToken, {}),
+    "claimed again": (StaleToken, {"active": ["JOB_A"], "rows": {"JOB_A": {"attempts": 2}}}),
+    "reaped": (WrongState, {"pending": ["JOB_A"], "rows": {"JOB_A": {"attempts": 1}}}),
+    "delayed": (WrongState, {"schedule": ["JOB_A"], "rows": {"JOB_A": {"attempts": 1}}}),
+    "completed": (WrongState, {"completed": ["JOB_A"]}),
+    "dead": (WrongState, {"dead": ["JOB_A"]}),
+    "cancelled": (WrongState, {"cancelled": ["JOB_A"]}),
+    "active by its set alone": (WrongState, {"active": ["JOB_A"], "rows": {"JOB_A": {"state": "dead"}}}),
+    "active by its row alone": (WrongState, {"dead": ["JOB_A"], "rows": {"JOB_A": {"state": "active"}}}),
+}
+
+
+@pytest.fixture(params=NOT_HELD)
+def not_held(request: pytest.FixtureRequest, redis_state: RedisState) -> type[Exception]:
+    """Put JOB_A where the holder of the ticket JOB_A:1 no longer holds it; give the error that this is."""
+    error, state = NOT_HELD[request.param]
+    redis_state.put(**state)
+    return error
 
 
 BROKEN_ROWS: dict[str, dict[str, Any]] = {
