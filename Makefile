@@ -50,6 +50,18 @@ coverage: venv
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report
 
+lint: venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	@command -v luacheck >/dev/null || { \
+	  echo "make lint needs luacheck: apt-get install lua-check, brew install luacheck, or luarocks install luacheck" >&2; \
+	  exit 1; }
+	rm -rf .cache/lua
+	$(BIN)/python -W ignore::RuntimeWarning -m echoq_django.scripts .cache/lua
+	luacheck --quiet --codes .cache/lua
+	luacheck --quiet --codes --no-global --only 211 212 213 221 231 -- echoq_django/lua/*.lua
+
 types: venv
 	$(BIN)/python -m mypy
 

@@ -162,7 +162,7 @@ def _alias(current: Settings) -> list[CheckMessage]:
 
 def _not_examined(error: Exception) -> CheckMessage:
     return Warning(
-        f"The server of the queue could not be examined: {error or type(error).__name__}",
+        f"The server of the queue could not be examined: {str(error) or type(error).__name__}",
         "Start it, or correct how ECHOQ names it. Until it answers, nothing can be enqueued or run.",
         id="echoq.W002",
     )
@@ -232,7 +232,7 @@ def _compact_rows(client: redis.Redis) -> list[CheckMessage]:
         answer = client.config_get("hash-max-ziplist-value")
     except redis.ResponseError:  # hosted servers may refuse CONFIG
         return []
-    value = int(next(iter(answer.values()), ADVISED_LISTPACK_VALUE))
+    value = int(next(iter(answer.values()), None) or ADVISED_LISTPACK_VALUE)
     if value >= ADVISED_LISTPACK_VALUE:
         return []
     return [
@@ -290,7 +290,7 @@ def _places_of_url(url: str, defaults: Mapping[str, Any]) -> list[Place]:
         nodes = rest.rpartition("@")[2].partition("/")[0].split(",")
         return [place for node in nodes for place in _places_of_url(f"redis://{node}/0", {})]
     try:
-        parts = {**defaults, **parse_url(url)}
+        parts = {**defaults, **parse_url(url)}  # type: ignore[no-untyped-call]
         database = int(parts.get("db") or 0)
     except (TypeError, ValueError):
         return []
