@@ -2,6 +2,7 @@
 
 import base64
 import enum
+import inspect
 import json
 import math
 import sys
@@ -11,7 +12,7 @@ from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import NamedTuple
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -36,6 +37,8 @@ class Colour(enum.Enum):
     BLUE = "blue"
     AZURE = BLUE
 
+
+class Paint:
     class Tone(enum.StrEnum):
         DARK = "dark"
 
@@ -109,7 +112,7 @@ enums = st.sampled_from(
     [
         Colour.RED,
         Colour.BLUE,
-        Colour.Tone.DARK,
+        Paint.Tone.DARK,
         Size.SMALL,
         *Access,
         Access.READ | Access.HUGE,
@@ -223,6 +226,8 @@ def test_a_payload_is_json_that_anybody_can_read(value):
             '{"$datetime":"2026-10-25T02:30:00+01:00[Europe/Paris][_fold=1]"}',
         ),
         (date(2026, 10, 25), '{"$date":"2026-10-25"}'),
+        ([7, 2**64, -(2**63) - 1], '[7,{"$int":"0x10000000000000000"},{"$int":"-0x8000000000000001"}]'),
+        (Access.HUGE, f'{{"$enum":["{__name__}","Access",{{"$int":"0x100000000000000000000"}}]}}'),
         (time(2, 30, tzinfo=ZoneInfo("Europe/Paris")), '{"$time":"02:30:00[Europe/Paris]"}'),
         (timedelta(days=-1, microseconds=7), '{"$timedelta":[-1,0,7]}'),
         (UUID(int=1), '{"$uuid":"00000000-0000-0000-0000-000000000001"}'),
@@ -231,7 +236,7 @@ def test_a_payload_is_json_that_anybody_can_read(value):
         ((1, 2), '{"$tuple":[1,2]}'),
         ({3, 1, 2}, '{"$set":[1,2,3]}'),
         (frozenset("b"), '{"$frozenset":["b"]}'),
-        (Colour.Tone.DARK, f'{{"$enum":["{__name__}","Colour.Tone","DARK"]}}'),
+        (Paint.Tone.DARK, f'{{"$enum":["{__name__}","Paint.Tone","DARK"]}}'),
         (Level.LOW | Level.HIGH, f'{{"$enum":["{__name__}","Level",3]}}'),
         ({"$a": 1}, '{"$":{"$a":1}}'),
         ({"a": 1, "b$": "$"}, '{"a":1,"b$":"$"}'),
@@ -315,7 +320,7 @@ class Moment(datetime):
         (OrderedDict(b=1, a=2), {"b": 1, "a": 2}),
         (defaultdict(list, a=[Note("x")]), {"a": ["x"]}),
         (Counter("a"), {"a": 1}),
-        ({Note("a"): 1, Colour.Tone.DARK: 2}, {"a": 1, "dark": 2}),
+        ({Note("a"): 1, Paint.Tone.DARK: 2}, {"a": 1, "dark": 2}),
         ({Note("$a"): 1}, {"$a": 1}),
         (type("Stack", (list,), {})([1]), [1]),
         (Moment(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)),
@@ -385,6 +390,20 @@ def exactly_equal_deep(one, other):
         else:
             (one,), (other,) = one, other
     return type(one) is type(other) and one == other
+
+
+def test_a_value_too_deep_for_what_is_left_of_the_stack_is_refused():
+    value = 7
+    for _ in range(199):
+        value = [value]
+
+    def encode_below(frames):
+        return encode_value(value) if frames == 0 else encode_below(frames - 1)
+
+    room = sys.getrecursionlimit() - len(inspect.stack(0))
+    with pytest.raises(ValueError, match=r"^result is nested too deep for this stack: store the data"):
+        encode_below(room - 200)
+    assert decode_value(encode_below(room - 500)) == value
 
 
 def test_a_value_that_contains_itself_is_refused():
@@ -537,6 +556,16 @@ def test_reading_an_enum_never_imports_its_module(monkeypatch):
     assert "this" not in sys.modules
 
 
+def test_reading_an_enum_never_asks_a_module_to_find_it(monkeypatch):
+    module = ModuleType("lazy_module")
+    module.__getattr__ = lambda name: pytest.fail(f"{name} was asked for")
+    monkeypatch.setitem(sys.modules, "lazy_module", module)
+    payloads.register_enum_roots(["lazy_module"])
+
+    with pytest.raises(BadEnvelope, match="not known in this process"):
+        decode_value(b'{"$enum":["lazy_module","A","B"]}')
+
+
 @pytest.mark.parametrize(
     "held",
     [
@@ -544,6 +573,8 @@ def test_reading_an_enum_never_imports_its_module(monkeypatch):
         '["MODULE","Colour",99]',
         '["MODULE","Colour"]',
         '["MODULE","Customer","pk"]',
+        '["MODULE","Address","Main Street"]',
+        '["MODULE","Address",1]',
         '["MODULE","Colour.RED","A"]',
         '["MODULE","exactly","A"]',
         '["MODULE","","A"]',
@@ -713,6 +744,10 @@ def test_what_other_clients_write_is_read():
         )
     )
     assert (envelope.kwargs, envelope.headers) == ({}, {})
+
+
+def test_a_tag_that_another_client_wrote_with_an_escape_is_a_tag():
+    assert decode_value(b'{"\\u0024tuple":[1]}') == (1,)
 
 
 def test_two_envelopes_share_no_default():
