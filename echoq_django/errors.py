@@ -73,7 +73,7 @@ class JobFailed(EchoQError):
 
     def __str__(self) -> str:
         reason = self.error or "no error was recorded"
-        return f"Job {self.job_id} has no result, it failed: {reason}. To run it again, call reprocess()."
+        return f"Job {self.job_id} ended without a result: {reason}. To run it again, call reprocess()."
 
 
 class EnqueueFailed(EchoQError):
