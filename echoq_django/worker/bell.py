@@ -46,14 +46,23 @@ class Bell:
         self._stagger = child * STAGGER_SECONDS
         self._client_id = b""
         self._blocked_at: float | None = None
-        self._alarm_read, self._alarm_write = os.pipe()
+        self._watching_until = 0.0
+        self._poke_read, self._poke_write = os.pipe()
+        os.set_blocking(self._poke_read, False)
         self._alarmed = False
 
     # ── Executors ───────────────────────────────────────────────────────────────────────────────────────────
 
     def note_due(self, queue: int, next_in: float | None) -> None:
-        """Note when a queue's next score comes, in seconds from now, as its last exchange said."""
-        self._due[queue] = None if next_in is None else time.monotonic() + next_in
+        """Note when a queue's next score comes, in seconds from now, as its last exchange said.
+
+        The waiter took the role before that exchange was answered: when this is earlier than what it waits for, it is
+        poked.
+        """
+        due = None if next_in is None else time.monotonic() + next_in
+        self._due[queue] = due
+        if due is not None and due + self._stagger < self._watching_until:
+            os.write(self._poke_write, b"!")
 
     def wait(self) -> int | None:
         """Wait for a bell or a due time; answers the number of the queue to look at, or None to look at all.
@@ -95,9 +104,8 @@ class Bell:
 
     def alarm(self) -> None:
         """Wake everyone for good: the process stops."""
-        if not self._alarmed:
-            self._alarmed = True
-            os.write(self._alarm_write, b"!")
+        self._alarmed = True
+        os.write(self._poke_write, b"!")
 
     def close(self) -> None:
         """Close the connection, and with it the open BLPOP."""
@@ -115,10 +123,11 @@ class Bell:
                 self._block()
             due, number = self._next_due()
             now = time.monotonic()
-            until = min(due, (self._blocked_at or now) + BLOCK_SECONDS + OVERDUE_SECONDS)
-            if self._poll(until - now):
-                if self._alarm_rang():
-                    break
+            overdue = (self._blocked_at or now) + BLOCK_SECONDS + OVERDUE_SECONDS
+            self._watching_until = min(due, overdue)
+            has_reply = self._poll(self._watching_until)
+            self._watching_until = 0.0
+            if has_reply:
                 reply = self._wire.receive()
                 self._blocked_at = None
                 if reply is not None:
@@ -126,8 +135,8 @@ class Bell:
             elif time.monotonic() >= due:
                 self._due[number] = None
                 return number
-            else:
-                self._wire.close()  # the reply is overdue
+            elif time.monotonic() >= overdue:
+                self._wire.close()
                 self._blocked_at = None
         return None
 
@@ -144,22 +153,34 @@ class Bell:
                 first, number = due, i
         return first + self._stagger, number
 
-    def _poll(self, seconds: float) -> bool:
-        """Wait for the socket or the alarm; poll rounds up to ms, so the last part of one is slept."""
+    def _poll(self, until: float) -> bool:
+        """Wait for the socket (True), a poke or the time; poll takes whole ms, so the last part of one is slept.
+
+        A due time that was noted just before `_watching_until` was set is looked at once more here.
+        """
         poller = select.poll()
         poller.register(self._wire.fileno(), select.POLLIN)
-        poller.register(self._alarm_read, select.POLLIN)
-        seconds = max(0.0, seconds)
-        whole = int(seconds * 1000)
-        end = time.monotonic() + seconds
-        if poller.poll(whole):
-            return True
-        rest = end - time.monotonic()
-        if rest > 0:
-            time.sleep(rest)
-        return False
+        poller.register(self._poke_read, select.POLLIN)
+        until = min(until, self._next_due()[0])
+        whole = int(max(0.0, until - time.monotonic()) * 1000)
+        ready = poller.poll(whole)
+        if not ready:
+            time.sleep(max(0.0, until - time.monotonic()))
+            return False
+        descriptors = [descriptor for descriptor, _ in ready]
+        if self._poke_read in descriptors and not self._alarm_rang():
+            self._drain_pokes()
+        return self._wire.fileno() in descriptors and not self._alarm_rang()
+
+    def _drain_pokes(self) -> None:
+        try:
+            os.read(self._poke_read, 4096)
+        except BlockingIOError:
+            return
 
     def _pause(self, seconds: float) -> None:
         self._blocked_at = None
         self._wire.close()
-        select.select([self._alarm_read], [], [], seconds)
+        select.select([self._poke_read], [], [], seconds)
+        if not self._alarm_rang():
+            self._drain_pokes()
