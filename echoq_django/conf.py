@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -45,6 +45,8 @@ _PREFIX: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _DOTTED: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 _DAY_MS: Final = 86_400_000
+_RETAIN: Final = MappingProxyType({"completed": _DAY_MS, "dead": 30 * _DAY_MS, "cancelled": _DAY_MS})
+_RETAIN_COUNT: Final = MappingProxyType({"completed": 10_000, "dead": 100_000, "cancelled": 10_000})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +62,7 @@ class Settings:
     redis_url: str | None = DEFAULT_REDIS_URL
     connection: str | None = None
     prefix: str = "emq"
-    queues: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    queues: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
     task_modules: tuple[str, ...] = ()
     middleware: tuple[str, ...] = ()
     lease_ms: int = 30_000
@@ -68,12 +70,8 @@ class Settings:
     max_stalled: int = 2
     max_payload_bytes: int = 1024 * 1024
     unknown_task_grace_ms: int = 3_600_000
-    retain: Mapping[str, int] = MappingProxyType(
-        {"completed": _DAY_MS, "dead": 30 * _DAY_MS, "cancelled": _DAY_MS}
-    )
-    retain_count: Mapping[str, int] = MappingProxyType(
-        {"completed": 10_000, "dead": 100_000, "cancelled": 10_000}
-    )
+    retain: Mapping[str, int] = field(default_factory=lambda: _RETAIN)
+    retain_count: Mapping[str, int] = field(default_factory=lambda: _RETAIN_COUNT)
     schedules: bool = True
     outbox: bool = False
     on_commit: bool | str = True
@@ -204,11 +202,11 @@ def _retain_option(where: str, value: object) -> object:
 
 
 def _retain(where: str, value: object) -> Mapping[str, int]:
-    return _by_outcome(where, value, _duration, DEFAULTS.retain)
+    return _by_outcome(where, value, _duration, _RETAIN)
 
 
 def _retain_count(where: str, value: object) -> Mapping[str, int]:
-    return _by_outcome(where, value, _count, DEFAULTS.retain_count)
+    return _by_outcome(where, value, _count, _RETAIN_COUNT)
 
 
 def _by_outcome(
@@ -300,8 +298,6 @@ def _names(where: str, value: object) -> frozenset[str]:
 def _kind(value: object) -> str:
     return f"{value!r} ({type(value).__qualname__})"
 
-
-DEFAULTS: Final = Settings()
 
 _READERS: Final[dict[str, tuple[str, Callable[[str, object], object]]]] = {
     "REDIS_URL": ("redis_url", _url),
