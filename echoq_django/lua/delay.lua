@@ -8,7 +8,7 @@
 q.active, q.schedule = KEYS[2], KEYS[3]
 local id, token, mode, value = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
-if mode == 'now' then
+if mode ~= 'in' and mode ~= 'at' then
   return refuse('mode', 'must be in or at')
 end
 local wrong = check_new('', id, mode, value, '0', 0)

@@ -3,7 +3,7 @@
 -- KEYS     active
 -- ARGV     lease_ms ticket...
 -- answers  {"extended", "lost" or "cancelled", ticket, ...}: those that were lost and those whose cancel was asked for
--- include  queue checks now_ms rows extend_held
+-- include  queue checks now_ms extend_held
 
 q.active = KEYS[1]
 local lease_ms = whole(ARGV[1], 1)

@@ -4,7 +4,7 @@
 -- ARGV     worker lease_ms facts ticket...
 -- answers  {"alive" or "new", "lost" or "cancelled", ticket, ...}: new when nobody knew the worker, so that its
 --          children have to join again
--- include  queue checks now_ms rows extend_held
+-- include  queue checks now_ms extend_held
 
 q.workers, q.active, q.meta = KEYS[1], KEYS[2], KEYS[3]
 local worker, lease_ms, facts = ARGV[1], whole(ARGV[2], 1), ARGV[3] or ''

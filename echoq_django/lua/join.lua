@@ -3,7 +3,7 @@
 -- KEYS     workers meta
 -- ARGV     child executors
 -- answers  {"joined"}
--- include  queue checks now_ms roster
+-- include  queue checks roster
 
 q.workers, q.meta = KEYS[1], KEYS[2]
 local child, executors = ARGV[1], whole(ARGV[2], 1, 10000)

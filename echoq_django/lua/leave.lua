@@ -3,7 +3,7 @@
 -- KEYS     workers meta
 -- ARGV     who
 -- answers  {"left", entries}
--- include  queue checks now_ms roster
+-- include  queue checks roster
 
 q.workers, q.meta = KEYS[1], KEYS[2]
 local who = ARGV[1]

@@ -5,5 +5,6 @@
 -- answers  {"paused"}
 -- include  queue
 
-redis.call('HSET', KEYS[1], 'paused', '1')
+q.meta = KEYS[1]
+redis.call('HSET', q.meta, 'paused', '1')
 return {'paused'}

@@ -9,7 +9,7 @@ q.schedule = KEYS[2]
 local job = KEYS[1]
 local id, mode, value = ARGV[1], ARGV[2], ARGV[3]
 
-if mode == 'now' then
+if mode ~= 'in' and mode ~= 'at' then
   return refuse('mode', 'must be in or at')
 end
 local wrong = check_new('', id, mode, value, '0', 0)

@@ -136,7 +136,7 @@ def queue(queue_name: str) -> Iterator[Queue]:
         yield queue
     finally:
         use_clock("now_ms")
-        client.unlink(*client.scan_iter(match=f"{queue.keys.base}*", count=1000))
+        client.unlink(queue.keys.of("clock"), *client.scan_iter(match=f"{queue.keys.base}*", count=1000))
         client.close()
 
 

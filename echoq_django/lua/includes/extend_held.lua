@@ -1,5 +1,5 @@
 -- extend_held: new deadlines for the jobs that a worker still holds.
--- include  queue checks now_ms rows
+-- include  queue checks now_ms
 -- defines  extend_held
 
 -- Extends the tickets from ARGV[first] on; appends to `answer` a word and the ticket for each that was lost (a torn or

@@ -1,5 +1,4 @@
 -- held: sets of jobs by who holds them.
--- include  queue checks
 -- defines  is_owned_by
 
 -- Whether `owner` (worker:child:incarnation:thread) is the holder that is asked for: an executor, or all of a child's.

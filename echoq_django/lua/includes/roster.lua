@@ -1,5 +1,5 @@
 -- roster: the queue's live workers, and the children that may claim.
--- include  queue checks now_ms
+-- include  queue checks
 -- defines  strike count_executors
 
 -- `workers` maps a worker to `<last heartbeat ms> <lease ms> <facts>` and a child, `worker:child:incarnation`, to how

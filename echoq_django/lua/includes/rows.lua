@@ -1,7 +1,7 @@
 -- rows: a job's row, read and checked before anything is written.
 -- include  queue checks
--- defines  STATE ATTEMPTS UNCOUNTED FAILURES STALLED MAX_ATTEMPTS PRIORITY GROUP RETAIN CANCEL REASON ATTACHED UNKNOWN_SINCE
--- defines  PAYLOAD read_row number_of fault_of budget_spent is_elsewhere
+-- defines  STATE ATTEMPTS UNCOUNTED FAILURES STALLED MAX_ATTEMPTS PRIORITY GROUP RETAIN CANCEL REASON ATTACHED
+-- defines  UNKNOWN_SINCE PAYLOAD read_row number_of fault_of budget_spent is_elsewhere
 
 local STATE, ATTEMPTS, UNCOUNTED, FAILURES, STALLED, MAX_ATTEMPTS, PRIORITY = 1, 2, 3, 4, 5, 6, 7
 local GROUP, RETAIN, CANCEL, REASON, ATTACHED, UNKNOWN_SINCE, PAYLOAD = 8, 9, 10, 11, 12, 13, 14
