@@ -46,10 +46,10 @@ POLL_S = 0.01
 
 # Runs as `python -I -S -c KEEPER owner_pid folder command...` in a session of its own, so that a Ctrl-C in
 # the owner's terminal does not reach the server before its clients are done. It prints the server's pid, then
-# waits for one of three: SIGTERM (stop the server), the server's end, the owner's end (stop the server,
-# remove the folder). Linux sends the death signal when the *thread* that forked us ends, hence the look at
-# getppid(); elsewhere, and should a signal be lost, the look comes twice a second. A keeper that is killed
-# takes the server with it on Linux.
+# waits for one of three: SIGTERM or SIGUSR2 (stop or kill the server), the server's end, the owner's end
+# (stop the server, remove the folder). Linux sends the death signal when the *thread* that forked us ends,
+# hence the look at getppid(); elsewhere, and should a signal be lost, the look comes twice a second. A keeper
+# that is killed takes the server with it on Linux.
 KEEPER = """
 import os, select, shutil, signal, sys
 owner, folder, command = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
@@ -79,6 +79,7 @@ if server == 0:
     except OSError as error:
         os.write(2, f"{command[0]}: {error}\\n".encode())
         os._exit(127)
+signal.signal(signal.SIGUSR2, lambda *_: os.kill(server, signal.SIGKILL))
 try:
     os.write(1, b"%d\\n" % server)
 except OSError:
@@ -204,7 +205,7 @@ class DevServer:
 
     def kill(self) -> None:
         """Kill the server as a crash would (SIGKILL), wait for its end, keep its folder for start()."""
-        self._end(signal.SIGKILL)
+        self._end(signal.SIGUSR2)
 
     def restart(self) -> None:
         """Stop the server, if it runs, and start it on the same socket with what its log on disk holds."""
@@ -255,10 +256,8 @@ class DevServer:
         if keeper is None or self._owner != os.getpid():
             return
         if keeper.poll() is None:
-            # The keeper is not reaped and reaps the server itself, so neither pid can be another's by now.
-            target = self._pid if how is signal.SIGKILL and self._pid is not None else keeper.pid
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(target, how)
+            # Asked of the keeper, which alone knows that the server's pid has not become another's.
+            keeper.send_signal(how)
             try:
                 keeper.wait(STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
