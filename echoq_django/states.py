@@ -1,6 +1,13 @@
-"""The states of a job. Only the scripts in lua/ move a job from one to another."""
+"""The states of a job, and the moves between them. Only the scripts in lua/ move a job from one to another."""
+
+from __future__ import annotations
 
 from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class JobState(StrEnum):
@@ -28,3 +35,47 @@ class JobState(StrEnum):
 
 
 _ENDED = frozenset({JobState.COMPLETED, JobState.DEAD, JobState.CANCELLED})
+
+Move = tuple[str, str]
+
+NEW: Final = "(new)"
+"""Before there is a row."""
+GONE: Final = "(gone)"
+"""After the row was removed."""
+
+
+def _table(rows: str) -> Mapping[str, frozenset[Move]]:
+    table: dict[str, set[Move]] = {}
+    for row in rows.strip().splitlines():
+        verbs, before, after = (part.strip() for part in row.split("|"))
+        for verb in verbs.split():
+            table.setdefault(verb, set()).update((one, after) for one in before.split())
+    return MappingProxyType({verb: frozenset(moves) for verb, moves in table.items()})
+
+
+MOVES: Final = _table(
+    """
+    enqueue enqueue_many                    | (new)                                    | pending
+    enqueue enqueue_many schedule           | (new)                                    | scheduled
+    reschedule                              | scheduled                                | scheduled
+    promote beat exchange                   | scheduled                                | pending
+    claim exchange                          | pending                                  | active
+    complete exchange                       | active                                   | completed
+    complete exchange                       | pending scheduled dead                   | completed
+    retry delay exchange                    | active                                   | scheduled
+    retry bury reap beat exchange           | active                                   | dead
+    release sweep reap beat exchange        | active                                   | pending
+    retry delay release sweep reap beat exchange | active                              | cancelled
+    cancel                                  | pending scheduled                        | cancelled
+    cancel                                  | active                                   | active
+    reprocess                               | completed dead cancelled                 | pending
+    remove purge                            | pending scheduled completed dead cancelled | (gone)
+    beat                                    | completed dead cancelled                 | (gone)
+    """
+)
+"""Which states each verb moves a job from and to; the header of its script says the same.
+
+The row for `complete` from pending, scheduled and dead is the late completion: the job had stalled and nobody has
+claimed it since. Verbs that are not listed move nothing. A row that is broken is buried from wherever it is, and a job
+that is kept for no time is gone where it would have ended.
+"""

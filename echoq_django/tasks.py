@@ -91,8 +91,6 @@ class _Plan:
         self.policy: Backoff = choice("backoff", policies.DEFAULT)
         self.most_bytes = current.max_payload_bytes
         fields: list[tuple[str, str | int]] = []
-        if self.priority:
-            fields.append(("priority", self.priority))
         most = choice("max_attempts", DEFAULT_MAX_ATTEMPTS)
         if most != DEFAULT_MAX_ATTEMPTS:
             fields.append(("max_attempts", most))

@@ -16,7 +16,7 @@ import redis
 
 from echoq_django.connections import LOST, Wire, make_pool
 from echoq_django.errors import EchoQError
-from echoq_django.queues import Queue, list_queue
+from echoq_django.queues import Beaten, Queue, list_queue
 from echoq_django.worker.child import pause, prepare_process
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ BEAT_SECONDS: Final = 2.0
 LIST_SECONDS: Final = 60.0
 MANY: Final = 1000
 """How many jobs of a kind a beat moves at most before it looks again."""
+MANY_TRIMMED: Final = 200
+"""How many rows one call of the script trims at most."""
 
 
 @dataclass(slots=True)
@@ -45,17 +47,22 @@ def beats_of(queues: Iterable[Queue], wire: Wire) -> list[Beat]:
     beats = []
     for queue in queues:
         own = Queue(queue.name, wire)
-        beats.append(Beat(f"beat of {own.name}", BEAT_SECONDS, lambda own=own: beat(own)))  # type: ignore[misc]
+        beats.append(Beat(f"beat of {own.name}", BEAT_SECONDS, lambda own=own: _beat(own)))  # type: ignore[misc]
         beats.append(Beat(f"list of {own.name}", LIST_SECONDS, lambda own=own: _list(own, wire)))  # type: ignore[misc]
     return beats
 
 
-def beat(queue: Queue) -> bool:
-    """Reap, promote, trim and ring once; answers whether a limit was reached."""
+def beat(queue: Queue) -> Beaten:
+    """Reap, promote, trim and ring once."""
     done = queue.beat(MANY)
     if done.reaped:
         logger.warning("job.stalled %d of queue %s lost their worker", done.reaped, queue.name)
-    return done.reaped >= MANY or done.promoted >= MANY or done.trimmed >= 200  # noqa: PLR2004 (the script's limit)
+    return done
+
+
+def _beat(queue: Queue) -> bool:
+    done = beat(queue)
+    return done.reaped >= MANY or done.promoted >= MANY or done.trimmed >= MANY_TRIMMED
 
 
 def _list(queue: Queue, wire: Wire) -> bool:
@@ -67,7 +74,11 @@ def run_beats(*, queues: Sequence[Queue], orders: int, parent: int) -> None:
     """Beat until the supervisor says stop or has gone."""
     prepare_process(parent)
     wire = Wire(make_pool())
-    beats = beats_of(queues, wire)
+    run_until(beats_of(queues, wire), wire, orders)
+
+
+def run_until(beats: Sequence[Beat], wire: Wire, orders: int) -> None:
+    """Repeat duties until something can be read from a pipe, or its other end has gone."""
     # Workers that started together need not beat together.
     first = time.monotonic() + random.uniform(0, BEAT_SECONDS / 4)
     for each in beats:

@@ -78,14 +78,18 @@ def served_queues() -> list[str]:
     return sorted(names) or ["default"]
 
 
+def queue_name(text: str) -> str:
+    """Read the name of a queue."""
+    try:
+        return check_queue_name(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
+
+
 def weighted_queue(text: str) -> tuple[str, int]:
     """Read NAME or NAME:WEIGHT."""
     name, colon, weight = text.partition(":")
-    try:
-        check_queue_name(name)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from None
-    return name, positive(weight) if colon else 1
+    return queue_name(name), positive(weight) if colon else 1
 
 
 def positive(text: str) -> int:

@@ -1,0 +1,84 @@
+"""manage.py echoq_status: how the queues are."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from django.core.management.base import BaseCommand
+
+from echoq_django.management.commands.echoq_worker import queue_name, served_queues
+from echoq_django.queues import Queue, known
+from echoq_django.states import JobState
+
+if TYPE_CHECKING:
+    from django.core.management.base import CommandParser
+
+STATES = (
+    JobState.PENDING,
+    JobState.SCHEDULED,
+    JobState.ACTIVE,
+    JobState.COMPLETED,
+    JobState.DEAD,
+    JobState.CANCELLED,
+)
+
+
+class Command(BaseCommand):
+    """Prints what the queues answer."""
+
+    help = "Show the jobs of each queue by state, and the live workers."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the options."""
+        parser.add_argument(
+            "--queue",
+            action="append",
+            type=queue_name,
+            metavar="NAME",
+            help="a queue to show; may be given more than once (default: all that are known)",
+        )
+        parser.add_argument("--json", action="store_true", dest="as_json", help="print one JSON object")
+
+    def handle(self, **options: Any) -> None:
+        """Print a table, or JSON."""
+        names = options["queue"] or sorted({*known(), *served_queues()})
+        shown = [describe(Queue(name)) for name in names]
+        if options["as_json"]:
+            self.stdout.write(json.dumps({"queues": shown}, indent=2))
+            return
+        width = max(len("queue"), *(len(queue["name"]) for queue in shown))
+        self.stdout.write(f"{'queue':{width}}" + "".join(f"{state:>11}" for state in STATES) + "  workers")
+        for queue in shown:
+            counts = "".join(f"{queue['jobs'][state]:>11,}" for state in STATES)
+            paused = "  paused" if queue["paused"] else ""
+            self.stdout.write(f"{queue['name']:{width}}{counts}{len(queue['workers']):>9}{paused}")
+
+
+def describe(queue: Queue) -> dict[str, Any]:
+    """Read a queue: its jobs by state, totals, pause, and live workers with their facts and ms since their heartbeat."""
+    counts = queue.counts()
+    workers = []
+    for name, text in queue.workers().items():
+        if ":" in name:
+            continue
+        seen, lease, facts = text.split(" ", 2)
+        silent_ms = max(0, counts.now_ms - int(seen))
+        workers.append(
+            {"name": name, "silent_ms": silent_ms, "live": silent_ms < int(lease), **_facts(facts)}
+        )
+    return {
+        "name": queue.name,
+        "paused": counts.paused,
+        "jobs": {str(state): counts.jobs[state] for state in STATES},
+        "totals": dict(counts.totals),
+        "workers": sorted(workers, key=lambda worker: worker["name"]),
+    }
+
+
+def _facts(text: str) -> dict[str, Any]:
+    try:
+        facts = json.loads(text)
+    except ValueError:
+        return {}
+    return facts if isinstance(facts, dict) else {}
