@@ -1,0 +1,1 @@
+"""What `manage.py demo` needs beside the site: a plan, a worker, a display, and the checks at the end."""
