@@ -116,6 +116,18 @@ def test_advice_for_production_comes_with_deploy_alone(configure):
     assert found(messages) == [(Info, "echoq.I001"), (Info, "echoq.I002")]
 
 
+def test_a_server_that_refuses_its_configuration_gives_no_advice_on_it(redis_url, configure):
+    configure("maxmemory", 0)
+    with redis.Redis.from_url(redis_url) as client:
+        client.execute_command("ACL", "SETUSER", "guest", "on", ">secret", "~*", "+@all", "-config")
+        try:
+            with override_settings(ECHOQ={"REDIS_URL": redis_url.replace("://", "://guest:secret@", 1)}):
+                messages = run_checks(tags=[checks.TAG], include_deployment_checks=True)
+        finally:
+            client.execute_command("ACL", "DELUSER", "guest")
+    assert found(messages) == [(Info, "echoq.I002")]
+
+
 def test_advice_that_was_taken_is_not_given_again(configure):
     configure("maxmemory", 1024**4)
     configure("hash-max-ziplist-value", 256)
@@ -143,6 +155,7 @@ def shared(echoq: dict[str, object], caches: dict[str, dict[str, object]], **oth
         (NOBODY, "redis://127.0.0.1:1"),
         (NOBODY, ["redis://replica.example:6380/0", "redis://localhost:1/0"]),
         (NOBODY, "redis://replica.example:6380/0,redis://:secret@[::1]:1/0"),
+        ("redis+cluster://:secret@elsewhere.example:1,localhost:1", NOBODY),
         ("redis://LOCALHOST:1?db=3", "redis://localhost:1/3"),
         ("unix:///tmp/echoq-nobody?db=2", "unix:///tmp/../tmp/echoq-nobody?db=2"),
     ],
@@ -160,6 +173,7 @@ def test_a_cache_in_the_same_database_is_reported(backend, url, location):
         (DJANGO_REDIS, "redis://elsewhere.example:1/0"),
         (DJANGO_REDIS, "unix:///tmp/echoq-nobody"),
         (DJANGO_REDIS, "not a URL"),
+        (DJANGO_REDIS, "redis://localhost:port/0"),
         (LOCAL_MEMORY, NOBODY),
     ],
 )
