@@ -231,9 +231,13 @@ class Job(Generic[R_co]):
 
         JobNotFound without a row; WrongState when it has ended.
         """
-        cancelled = Queue(self.queue).cancel(self.id, reason)
+        queue = Queue(self.queue)
+        cancelled = queue.cancel(self.id, reason)
         if cancelled:
             self.state = JobState.CANCELLED
+            record = queue.get(self.id)
+            if record is not None:  # kept after its end
+                self._show(record)
         return cancelled
 
     def reschedule(self, *, delay: float | timedelta | None = None, run_at: datetime | None = None) -> None:
@@ -296,6 +300,7 @@ class Job(Generic[R_co]):
 
     def _show(self, record: JobRecord) -> None:
         self._fields = record.fields
+        self._priority = 0
         self._score = record.score
         self.state = record.state or JobState.DEAD
         try:
@@ -406,9 +411,9 @@ async def aget_job(job_id: str, queue: str | None = None) -> Job[Any]:
     return await in_thread(get_job, job_id, queue)
 
 
-def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+def in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
     """Run a function that does I/O in a thread; awaitable."""
-    return sync_to_async(function, thread_sensitive=False)(*args, **kwargs)
+    return sync_to_async(lambda: function(*args, **kwargs), thread_sensitive=False)()
 
 
 def instant_ms(when: datetime, *, name: str) -> int:

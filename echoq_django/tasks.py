@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import update_wrapper
-from typing import Any, Final, Generic, ParamSpec, TypeVar, cast, overload
+from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
 from echoq_django import backoff as policies
 from echoq_django import ids, registry
 from echoq_django.backoff import Backoff, whole_ms
 from echoq_django.conf import OUTCOMES, Settings, settings
 from echoq_django.errors import PayloadTooLarge
-from echoq_django.jobs import Job, in_thread, instant_ms
+from echoq_django.jobs import Job, RunningJob, current_job, in_thread, instant_ms
 from echoq_django.keys import check_queue_name
 from echoq_django.payloads import encode_envelope
 from echoq_django.queues import Enqueued, NewJob, Queue
@@ -103,23 +103,28 @@ class _Plan:
 class Task(Generic[P, R]):
     """A registered function. Calling it runs it here; `enqueue` and its kin make jobs of the call."""
 
-    def __init__(self, func: Callable[P, R], name: str, options: Options, *, takes_context: bool) -> None:
+    def __init__(self, func: Callable[..., R], name: str, options: Options, *, takes_context: bool) -> None:
+        update_wrapper(self, func)  # first: the function's own attributes do not replace the task's
         self.func = func
         self.name = name
         self.options = options
         self.takes_context = takes_context
         self._parameters = _Parameters(func, name, takes_context=takes_context)
         self._plan: _Plan | None = None
-        update_wrapper(self, func)
 
     def __repr__(self) -> str:
         return f"<Task {self.name} on {self.options.queue}>"
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the function here and now, with no job."""
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the function here and now, with no job.
+
+        A task that takes its context is given that of the job around this call, None outside a worker.
+        """
+        if self.takes_context:
+            return self.func(current_job(), *args, **kwargs)
         return self.func(*args, **kwargs)
 
-    def using(self, **options: Any) -> Task[P, R]:
+    def using(self, /, **options: Any) -> Task[P, R]:
         """Answer a changed copy; the task itself stays as it is.
 
         Takes the task options and, for the calls of this copy, `delay` or `run_at`, and `job_id`. TypeError names an
@@ -131,12 +136,12 @@ class Task(Generic[P, R]):
         changed._plan = None  # noqa: SLF001 (a copy of ourselves)
         return changed
 
-    def bind(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+    def bind(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """Bind a call for `enqueue_many`; TypeError when the arguments do not fit the signature."""
         self._parameters.check(args, kwargs)
         return Call(self, args, kwargs)
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Make a job of this call, and answer its handle.
 
         TypeError when the arguments do not fit the signature; TypeError or ValueError, naming the argument, when one
@@ -152,13 +157,15 @@ class Task(Generic[P, R]):
 
         ValueError when it is negative or not finite.
         """
+        whole_ms(delay, name="delay")  # None, which the option takes, is no delay here
         return self.using(delay=delay, run_at=None).enqueue(*args, **kwargs)
 
     def enqueue_at(self, run_at: datetime, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Make a job that runs at an aware datetime, at once when that has passed. ValueError when it is naive."""
+        instant_ms(run_at, name="run_at")
         return self.using(run_at=run_at, delay=None).enqueue(*args, **kwargs)
 
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+    async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Do as `enqueue`."""
         return await in_thread(self.enqueue, *args, **kwargs)
 
@@ -285,9 +292,24 @@ def task(
     retain: Retain | None = ...,
     name: str | None = ...,
     aliases: Sequence[str] = ...,
-    takes_context: bool = ...,
+    takes_context: Literal[False] = ...,
     **later: Any,
 ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+
+
+@overload
+def task(
+    *,
+    queue: str = ...,
+    priority: int | None = ...,
+    max_attempts: int | None = ...,
+    backoff: Backoff | None = ...,
+    retain: Retain | None = ...,
+    name: str | None = ...,
+    aliases: Sequence[str] = ...,
+    takes_context: Literal[True],
+    **later: Any,
+) -> Callable[[Callable[Concatenate[RunningJob, P], R]], Task[P, R]]: ...
 
 
 def task(func: Callable[..., Any] | None = None, /, **options: Any) -> Any:
@@ -325,14 +347,17 @@ def _make_task(func: Callable[..., Any], options: Mapping[str, Any]) -> Task[...
         raise TypeError(f"{func.__qualname__} is async; this version runs plain functions: wrap it in asyncio.run.")
     if inspect.isgeneratorfunction(func):
         raise TypeError(f"{func.__qualname__} is a generator, whose body would never run: make it a function.")
-    name = options.get("name") or f"{func.__module__}.{func.__qualname__}"
-    if not isinstance(name, str) or not name.isprintable() or " " in name or len(name) > 200:
+    name = options.get("name")
+    if name is None:
+        name = f"{func.__module__}.{func.__qualname__}"
+    if not isinstance(name, str) or not name or not name.isprintable() or " " in name or len(name) > 200:
         raise ValueError(f"name must be text of 1 to 200 characters without spaces, not {name!r}.")
     if "<" in name:
         raise ValueError(f"{name!r} cannot be found by other processes: define it in a module, or give it a `name`.")
-    aliases = options.get("aliases", ())
-    if isinstance(aliases, str) or not all(isinstance(alias, str) and alias for alias in aliases):
-        raise TypeError("aliases takes a list of names.")
+    given = options.get("aliases", ())
+    aliases = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (None,)
+    if not all(isinstance(alias, str) and alias for alias in aliases):
+        raise TypeError(f"aliases takes a list of names, not {given!r}.")
     takes_context = options.get("takes_context", False)
     if not isinstance(takes_context, bool):
         raise TypeError(f"takes_context must be True or False, not {takes_context!r}.")

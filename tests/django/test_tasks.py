@@ -1,0 +1,506 @@
+"""Tasks: declaration, the signature at the call site, and the ways to enqueue."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+import echoq_django as echoq
+from echoq_django import JobState, ids
+from echoq_django.errors import WrongKind
+from echoq_django.jobs import RunningJob
+from echoq_django.tasks import LATER_OPTIONS
+
+LATER = timedelta(minutes=5)
+
+
+@echoq.task
+def add(a: int, b: int = 10) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@echoq.task(name="tests.only")
+def only(a, /, b, *, c, d=4):
+    return [a, b, c, d]
+
+
+@echoq.task(name="tests.gather")
+def gather(first, *rest, **named):
+    return [first, list(rest), named]
+
+
+@echoq.task(name="tests.report", takes_context=True)
+def report(job, number=1):
+    return [type(job).__name__, getattr(job, "id", None), number]
+
+
+def module_function(a=1):
+    return a
+
+
+# ── Declaration ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_task_is_a_function_that_can_still_be_called():
+    assert add(2, 3) == 5
+    assert add.name == "tests.django.test_tasks.add"
+    assert (add.__name__, add.__doc__) == ("add", "Add two numbers.")
+    assert repr(add) == "<Task tests.django.test_tasks.add on default>"
+
+
+def test_attributes_of_a_function_do_not_become_the_tasks():
+    def labelled():
+        return 1
+
+    labelled.name = labelled.options = labelled.func = labelled.takes_context = "not the task's"
+
+    made = echoq.task(name="tests.labelled")(labelled)
+
+    assert (made.name, made.func, made.takes_context) == ("tests.labelled", labelled, False)
+    assert made() == 1
+
+
+async def coroutine(): ...
+
+
+async def asynchronous_generator():
+    yield 1
+
+
+def generator():
+    yield 1
+
+
+class Place:
+    @staticmethod
+    def static():
+        return 1
+
+    def __call__(self):
+        return 1
+
+
+def wrapped():
+    return 1
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "remedy"),
+    [
+        (coroutine, TypeError, r"coroutine is async; .* wrap it in asyncio\.run"),
+        (asynchronous_generator, TypeError, "is async"),
+        (generator, TypeError, "generator is a generator, .* make it a function"),
+        (lambda: 1, ValueError, r"<lambda>' cannot be found .* define it in a module, or give it a `name`"),
+        (staticmethod(module_function), TypeError, "not staticmethod: .* decorate the function itself"),
+        (classmethod(module_function), TypeError, "not classmethod: .* decorate the function itself"),
+        (functools.partial(module_function, 1), TypeError, "a function, not partial"),
+        (Place, TypeError, "a function, not type"),
+        (Place(), TypeError, "a function, not Place"),
+        (len, TypeError, "a function, not builtin_function_or_method"),
+        ("add", TypeError, "a function, not str"),
+        (add, TypeError, r"test_tasks\.add is a task already: use func\.using"),
+    ],
+)
+def test_what_cannot_be_a_task_is_refused_with_the_remedy(function, error, remedy):
+    with pytest.raises(error, match=remedy):
+        echoq.task(function)
+
+
+def test_a_nested_function_is_refused_until_it_has_a_name():
+    def inner():
+        return 7
+
+    with pytest.raises(ValueError, match=r"<locals>.inner' cannot be found by other processes"):
+        echoq.task(inner)
+    assert echoq.task(name="tests.inner")(inner).name == "tests.inner"
+
+
+def test_a_wrapped_function_keeps_the_signature_of_the_one_inside():
+    @echoq.task(name="tests.wrapper")
+    @functools.wraps(module_function)
+    def wrapper(*args, **kwargs):
+        return module_function(*args, **kwargs)
+
+    assert wrapper.enqueue(a=3).kwargs == {"a": 3}
+    with pytest.raises(TypeError, match="unexpected keyword argument 'b'"):
+        wrapper.enqueue(b=3)
+
+
+def test_a_function_under_staticmethod_can_be_a_task():
+    class Shelf:
+        @staticmethod
+        @echoq.task(name="tests.shelf")
+        def put(a):
+            return a
+
+    assert Shelf.put.enqueue(3).task == "tests.shelf"
+
+
+@pytest.mark.parametrize("name", ["", " ", "a b", "a\0b", "a\nb", "\ud800", "x" * 201, "a<b>", 5, b"name"])
+def test_a_name_that_cannot_be_one_is_refused(name):
+    with pytest.raises(ValueError, match="name"):
+        echoq.task(name=name)(module_function)
+
+
+@pytest.mark.parametrize("name", ["x", "shop.mail:send", "{x}", "päckchen.senden", "x" * 200])
+def test_a_name_may_be_any_text_without_spaces(name, hands):
+    job = echoq.task(name=name)(module_function).enqueue(3)
+
+    hands.run()
+
+    assert (job.result(), job.task) == (3, name)
+
+
+@pytest.mark.parametrize("aliases", ["old", [""], [5], 5, None, ["new", b"old"]])
+def test_aliases_are_names_in_a_list(aliases):
+    with pytest.raises(TypeError, match="aliases takes a list of names"):
+        echoq.task(name="tests.aliased", aliases=aliases)(module_function)
+
+
+@pytest.mark.parametrize("value", [1, "yes", None])
+def test_takes_context_is_true_or_false(value):
+    with pytest.raises(TypeError, match="takes_context must be True or False"):
+        echoq.task(takes_context=value)(module_function)
+
+
+@pytest.mark.parametrize(
+    "function", [lambda: 1, lambda *args: 1, lambda **named: 1, lambda *, job: 1], ids=str
+)
+def test_a_task_that_takes_its_context_has_a_parameter_for_it(function):
+    with pytest.raises(TypeError, match="takes its context as first argument"):
+        echoq.task(name="tests.contextless", takes_context=True)(function)
+
+
+def test_the_decorator_takes_options_by_name_only():
+    with pytest.raises(TypeError, match="by name only"):
+        echoq.task(module_function, queue="mail")
+    with pytest.raises(TypeError, match="a function, not str"):
+        echoq.task("mail")
+
+
+@pytest.mark.parametrize("option", ["prioritty", "delay", "run_at", "job_id", "self", *LATER_OPTIONS])
+def test_the_decorator_names_an_option_that_it_has_not(option):
+    with pytest.raises(TypeError, match=f"option '{option}'"):
+        echoq.task(**{option: 1})
+
+
+@pytest.mark.parametrize("option", ["prioritty", "name", "aliases", "takes_context", "self", *LATER_OPTIONS])
+def test_using_names_an_option_that_it_has_not(option):
+    with pytest.raises(TypeError, match=f"option '{option}'"):
+        add.using(**{option: 1})
+
+
+# ── Arguments ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("task", "args", "kwargs", "result"),
+    [
+        (add, (2,), {}, 12),
+        (add, (2, 3), {}, 5),
+        (add, (), {"b": 3, "a": 2}, 5),
+        (add, (2,), {"b": 3}, 5),
+        (only, (1, 2), {"c": 3}, [1, 2, 3, 4]),
+        (only, (1,), {"b": 2, "c": 3, "d": 5}, [1, 2, 3, 5]),
+        (gather, (1,), {}, [1, [], {}]),
+        (gather, (1, 2), {"self": 3, "args": 4, "task": 5}, [1, [2], {"self": 3, "args": 4, "task": 5}]),
+    ],
+)
+def test_arguments_come_back_as_they_went_in(hands, task, args, kwargs, result):
+    job = task.enqueue(*args, **kwargs)
+    hands.run()
+
+    assert job.refresh().result() == result == task(*args, **kwargs)
+    assert (job.args, job.kwargs) == (args, kwargs)
+
+
+@pytest.mark.parametrize(
+    ("task", "args", "kwargs", "said"),
+    [
+        (add, (), {}, "missing a required argument: 'a'"),
+        (add, (1, 2, 3), {}, "too many positional arguments"),
+        (add, (1,), {"a": 2}, "multiple values for argument 'a'"),
+        (add, (1,), {"c": 2}, "unexpected keyword argument 'c'"),
+        (only, (1, 2), {}, "missing a required keyword-only argument: 'c'"),
+        (only, (1, 2, 3), {"c": 3}, "too many positional arguments"),
+        (only, (), {"a": 1, "b": 2, "c": 3}, "'a'"),
+        (gather, (), {"x": 1}, "missing a required argument: 'first'"),
+        (report, (1, 2), {}, "too many positional arguments"),
+        (report, (), {"job": 2}, "unexpected keyword argument 'job'"),
+    ],
+)
+def test_a_call_that_does_not_fit_fails_at_the_call_site(store, task, args, kwargs, said):
+    for refused in (task.enqueue, task.bind):
+        with store.refused(TypeError, said) as caught:
+            refused(*args, **kwargs)
+        assert str(caught.value).startswith(f"{task.name}(")
+    with store.refused(TypeError, said):
+        task.enqueue_in(5, *args, **kwargs)
+    with store.refused(TypeError, said):
+        task.enqueue_at(datetime.now(UTC), *args, **kwargs)
+
+
+def test_a_task_may_take_arguments_with_any_name(hands):
+    @echoq.task(name="tests.named")
+    def named(func, delay, run_at, job_id, self=0):
+        return [func, delay, run_at, job_id, self]
+
+    job = named.enqueue_in(0, func=1, delay=2, run_at=3, job_id=4, self=5)
+    hands.run()
+
+    assert job.result() == [1, 2, 3, 4, 5]
+
+
+# ── The context ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_task_that_takes_its_context_is_called_with_the_running_job(hands):
+    job = report.enqueue(7)
+    hands.run()
+
+    assert job.result() == [RunningJob.__name__, job.id, 7]
+
+
+def test_a_plain_call_of_a_task_that_takes_its_context_has_the_arguments_of_enqueue(hands):
+    outer = echoq.task(name="tests.outer")(lambda: report(number=3))
+
+    assert report(2) == ["NoneType", None, 2]
+
+    job = outer.enqueue()
+    hands.run()
+    assert job.result() == [RunningJob.__name__, job.id, 3]
+
+
+# ── Copies ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_using_answers_a_changed_copy(store):
+    copy = add.using(queue="mail", priority=7)
+
+    assert (copy.name, copy.options.queue, copy.options.priority) == (add.name, "mail", 7)
+    assert copy(2, 3) == 5
+    assert (add.options.queue, add.options.priority) == ("default", None)
+    assert copy.using(queue="slow").options.priority == 7
+
+    job = copy.enqueue(1)
+    assert (job.queue, job.priority) == ("mail", 7)
+    assert store.ids("mail", "pending") == [job.id]
+
+
+def test_two_copies_and_the_task_share_no_plan(store):
+    add.enqueue(1)
+    jobs = [add.using(queue=queue).enqueue(1) for queue in ("one", "two")]
+
+    assert [store.ids(queue, "pending") for queue in ("one", "two")] == [[job.id] for job in jobs]
+    assert len(store.ids("default", "pending")) == 1
+
+
+# ── Enqueue ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_enqueue_writes_one_pending_job(store):
+    job = add.enqueue(2, b=3)
+
+    assert store.ids("default", "pending") == [job.id]
+    assert store.row(job) == {
+        "state": "pending",
+        "attempts": "0",
+        "payload": '{"v":1,"task":"tests.django.test_tasks.add","args":[2],"kwargs":{"b":3}}',
+    }
+    assert (job.state, job.duplicate, job.args, job.kwargs) == (JobState.PENDING, False, (2,), {"b": 3})
+
+
+@pytest.mark.parametrize(
+    ("delay", "ms"),
+    [(0.25, 250), (5, 5_000), (LATER, 300_000), (timedelta(microseconds=1), 1), (1e-9, None), (0, None)],
+)
+def test_enqueue_in_counts_from_the_clock_of_the_server(store, clock, delay, ms):
+    job = add.enqueue_in(delay, 2, b=3)
+
+    if ms is None:
+        assert (store.ids("default", "pending"), job.state, job.run_at) == ([job.id], "pending", None)
+    else:
+        assert store.client.zscore(store.key("default", "schedule"), job.id) == 1_000_000 + ms
+        assert (job.state, job.args, job.kwargs) == (JobState.SCHEDULED, (2,), {"b": 3})
+        assert job.run_at == datetime.fromtimestamp((1_000_000 + ms) / 1000, UTC)
+
+
+@pytest.mark.parametrize(
+    ("run_at", "ms"),
+    [
+        (datetime(2030, 1, 1, tzinfo=UTC), 1_893_456_000_000),
+        (datetime(2030, 1, 1, 2, tzinfo=timezone(timedelta(hours=2))), 1_893_456_000_000),
+        (datetime(2030, 1, 1, 0, 0, 0, 1, tzinfo=UTC), 1_893_456_000_001),
+        (datetime(1970, 1, 1, tzinfo=UTC), 0),
+        (datetime(1815, 12, 10, tzinfo=UTC), 0),
+        (datetime.min.replace(tzinfo=timezone(timedelta(hours=14))), 0),
+        (datetime.max.replace(tzinfo=timezone(timedelta(hours=-12))), 253_402_344_000_000),
+    ],
+)
+def test_enqueue_at_rounds_up_to_whole_ms(store, clock, run_at, ms):
+    job = add.enqueue_at(run_at, 2)
+
+    assert store.client.zscore(store.key("default", "schedule"), job.id) == ms
+    assert job.state == JobState.SCHEDULED
+
+
+def test_a_job_whose_time_has_passed_runs_at_once(hands):
+    job = add.enqueue_at(datetime(1815, 12, 10, tzinfo=UTC), 2)
+
+    hands.queue.promote()
+
+    assert hands.drain() == 1
+    assert job.result() == 12
+
+
+def test_a_far_future_can_be_written_and_read(store):
+    job = add.enqueue_at(datetime.max.replace(tzinfo=UTC), 2)
+    assert job.refresh().run_at == datetime.max.replace(tzinfo=UTC)
+
+    job = add.enqueue_in(timedelta(days=365_000), 2)
+    assert job.refresh().run_at.year > 3000
+
+
+BAD_TIMES = [
+    ("enqueue_in", -1, ValueError, "delay must not be negative"),
+    ("enqueue_in", timedelta(microseconds=-1), ValueError, "delay must not be negative"),
+    ("enqueue_in", float("nan"), ValueError, "delay must be finite"),
+    ("enqueue_in", float("inf"), ValueError, "delay must be finite"),
+    ("enqueue_in", float("-inf"), ValueError, "delay must be finite"),
+    ("enqueue_in", 1e300, ValueError, "delay must be between 0 and 1,000 years"),
+    ("enqueue_in", 10**400, ValueError, "delay must be between 0 and 1,000 years"),
+    ("enqueue_in", timedelta.max, ValueError, "delay must be between 0 and 1,000 years"),
+    ("enqueue_in", True, TypeError, "delay takes a timedelta or seconds, not True"),
+    ("enqueue_in", "5", TypeError, "delay takes a timedelta or seconds, not '5'"),
+    ("enqueue_at", datetime(2030, 1, 1), ValueError, "run_at is a naive datetime: make it aware"),  # noqa: DTZ001
+    ("enqueue_at", 1_893_456_000, TypeError, "run_at takes an aware datetime, not int"),
+    ("enqueue_at", "2030-01-01", TypeError, "run_at takes an aware datetime, not str"),
+    ("enqueue_at", datetime(2030, 1, 1, tzinfo=UTC).date(), TypeError, "an aware datetime, not date"),
+]
+
+
+@pytest.mark.parametrize(("verb", "when", "error", "said"), BAD_TIMES, ids=lambda value: str(value)[:30])
+def test_a_time_that_is_none_is_refused(store, verb, when, error, said):
+    with store.refused(error, said):
+        getattr(add, verb)(when, 2)
+    with store.refused(error, said):
+        asyncio.run(getattr(add, f"a{verb}")(when, 2))
+    option = "delay" if verb == "enqueue_in" else "run_at"
+    with store.refused(error, said):
+        add.using(**{option: when})
+
+
+@pytest.mark.parametrize(("verb", "when"), [("enqueue_in", None), ("enqueue_at", None)])
+def test_no_time_at_all_is_refused(store, verb, when):
+    with store.refused(TypeError, "delay|run_at"):
+        getattr(add, verb)(when, 2)
+
+
+def test_a_call_has_one_time():
+    with pytest.raises(TypeError, match="delay or run_at, not both"):
+        add.using(delay=5, run_at=datetime.now(UTC))
+
+
+def test_a_time_given_with_the_call_takes_the_place_of_the_copys(store, clock):
+    run_at = datetime(2030, 1, 1, tzinfo=UTC)
+
+    assert add.using(run_at=run_at).enqueue_in(5, 1).run_at == datetime.fromtimestamp(1_005, UTC)
+    assert add.using(delay=5).enqueue_at(run_at, 1).run_at == run_at
+
+
+# ── Ids ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_id_of_the_callers_is_enqueued_once(store):
+    first = add.using(job_id="JOB_order_7").enqueue(1)
+
+    with store.unchanged():
+        second = add.using(job_id="JOB_order_7", priority=5, delay=60).enqueue(2)
+
+    assert (first.duplicate, second.duplicate) == (False, True)
+    assert (second.id, second.args, second.state, second.priority) == ("JOB_order_7", (1,), "pending", 0)
+
+
+def test_the_same_id_in_two_queues_names_two_jobs(store):
+    jobs = [add.using(job_id="JOB_A", queue=queue).enqueue(1) for queue in ("one", "two")]
+
+    assert [job.duplicate for job in jobs] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("job_id", "error"),
+    [
+        ("", WrongKind), ("JOB", WrongKind), ("job_A", WrongKind), ("ORD_A", WrongKind),
+        ("JOB{A}", WrongKind), ("JOB A", WrongKind), ("JOB_A\0", WrongKind), ("JOB_A\n", WrongKind), ("JOB_Ä", WrongKind),
+        ("JOB_\ud800", WrongKind), ("JOB" + "a" * 62, WrongKind), (b"JOB_A", TypeError), (7, TypeError),
+    ],
+)  # fmt: skip
+def test_a_text_that_cannot_be_an_id_is_refused(store, job_id, error):
+    with store.refused(error, "id of a job"):
+        add.using(job_id=job_id).enqueue(1)
+    with store.refused(error, "id of a job"):
+        echoq.get_job(job_id)
+
+
+def test_the_longest_id_can_be_used(hands):
+    job = add.using(job_id="JOB" + "a" * 61).enqueue(1)
+    hands.run()
+
+    assert echoq.get_job(job.id).result() == 11
+
+
+def test_ids_are_minted_in_order(store):
+    jobs = [add.enqueue(i) for i in range(20)]
+
+    assert [job.id for job in jobs] == sorted(job.id for job in jobs)
+    assert all(ids.minted_at(job.id) == job.enqueued_at for job in jobs)
+
+
+# ── Priorities ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_higher_priorities_are_claimed_first_and_equal_ones_in_mint_order(hands):
+    jobs = {(p, n): add.using(priority=p).enqueue(n) for n in range(3) for p in (0, -100, 100, 1, -1)}
+    expected = [jobs[key].id for key in sorted(jobs, key=lambda key: (-key[0], key[1]))]
+
+    assert [claimed.id for claimed in hands.claim(limit=100)] == expected
+
+
+def test_equal_priorities_keep_mint_order_after_a_delay_and_after_a_retry(hands, clock):
+    @echoq.task(name="tests.twice", takes_context=True, backoff=echoq.Fixed(ms=10))
+    def twice(job):
+        if job.failures == 0:
+            raise ValueError("once more")
+
+    retried = twice.enqueue()
+    delayed = add.enqueue_in(1, 1)
+    hands.run()
+    pending = [add.enqueue(n) for n in range(2)]
+    urgent = add.using(priority=1).enqueue(9)
+    clock(1_002_000)
+    hands.queue.promote()
+
+    order = [urgent, retried, delayed, *pending]
+    assert [claimed.id for claimed in hands.claim(limit=10)] == [job.id for job in order]
+
+
+@pytest.mark.parametrize(
+    ("priority", "error"),
+    [(101, ValueError), (-101, ValueError), (True, TypeError), (1.0, TypeError), ("1", TypeError)],
+)
+def test_a_priority_is_a_whole_number_from_minus_100_to_100(priority, error):
+    with pytest.raises(error, match="priority must be"):
+        add.using(priority=priority)
+
+
+def test_a_positional_only_priority_survives_a_reprocess(hands):
+    job = add.using(priority=9).enqueue(1)
+    hands.run()
+    job.reprocess()
+    other = add.using(priority=8).enqueue(1)
+
+    assert [claimed.id for claimed in hands.claim(limit=2)] == [job.id, other.id]
