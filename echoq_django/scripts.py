@@ -135,8 +135,9 @@ def _script(name: str, clock: str) -> Script:
         raise KeyError(name)
     source = path.read_text(encoding="utf-8")
     contract = parse(name, source)
-    included = [_include(one, clock) for one in _in_order(contract.includes)]
-    return Script(contract, "\n".join([*included, source]))
+    included = _in_order(contract.includes)
+    text = "\n".join([*(_include(one, clock) for one in included), source])
+    return Script(contract, _with_constants(text, included))
 
 
 def _include(name: str, clock: str) -> str:
@@ -163,9 +164,26 @@ def _in_order(wanted: Iterable[str]) -> list[str]:
     return listed
 
 
+def _with_constants(text: str, included: Iterable[str]) -> str:
+    """Put the values of the includes' constants in place of their names.
+
+    A script makes its variables anew in each call, and every function that uses one has to take hold of it: numbers in
+    their place cost nothing.
+    """
+    values: dict[str, str] = {}
+    for name in included:
+        header = _header(_include_path(name).read_text(encoding="utf-8"))
+        values.update(pair.split("=", 1) for pair in _field(header, "constants"))
+    if not values:
+        return text
+    pattern = re.compile(rf"\b({'|'.join(values)})\b")
+    lines = (line if line.startswith("--") else pattern.sub(lambda found: values[found[1]], line) for line in text.splitlines())
+    return "\n".join(lines) + "\n"
+
+
 # ── The header ──────────────────────────────────────────────────────────────────────────────────────────────
 
-_LABEL = re.compile(r"(moves|KEYS|ARGV|answers|include|defines)\s+(.*)")
+_LABEL = re.compile(r"(moves|KEYS|ARGV|answers|include|defines|constants)\s+(.*)")
 
 
 def parse(name: str, source: str) -> Contract:

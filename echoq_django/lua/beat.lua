@@ -3,7 +3,7 @@
 -- KEYS     active pending schedule completed dead cancelled expiry wake meta workers
 -- ARGV     limit max_stalled retention
 -- answers  {"beat", reaped, promoted, trimmed, us to the next score or -1}
--- include  queue checks now_ms rows bell admit finish settle reap_due promote_due roster
+-- include  queue checks now_ms rows bell admit finish trim settle reap_due promote_due roster
 
 q.active, q.pending, q.schedule, q.completed, q.dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 q.cancelled, q.expiry, q.wake, q.meta, q.workers = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
@@ -26,7 +26,7 @@ listen()
 local reaped = reap_due(limit, max_stalled)
 local promoted = promote_due(limit)
 local trimmed = trim_expired(200)
-for _, state in ipairs(ENDED) do
+for state in pairs(POSITION) do
   if trimmed < 200 then
     trimmed = trimmed + trim(state, 200 - trimmed)
   end

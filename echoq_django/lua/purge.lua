@@ -3,7 +3,7 @@
 -- KEYS     pending schedule completed dead cancelled expiry
 -- ARGV     state limit
 -- answers  {"purged", n}
--- include  queue checks now_ms rows finish
+-- include  queue checks now_ms rows finish trim
 
 q.pending, q.schedule, q.completed = KEYS[1], KEYS[2], KEYS[3]
 q.dead, q.cancelled, q.expiry = KEYS[4], KEYS[5], KEYS[6]

@@ -10,6 +10,7 @@ import logging
 import random
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import redis
@@ -26,6 +27,7 @@ logger = logging.getLogger("echoq.beats")
 
 BEAT_SECONDS: Final = 2.0
 LIST_SECONDS: Final = 60.0
+DISCOVER_SECONDS: Final = 10.0
 MANY: Final = 1000
 """How many jobs of a kind a beat moves at most before it looks again."""
 MANY_TRIMMED: Final = 200
@@ -42,14 +44,34 @@ class Beat:
     due: float = 0.0
 
 
-def beats_of(queues: Iterable[Queue], wire: Wire) -> list[Beat]:
-    """List the duties of a worker towards its queues."""
-    beats = []
-    for queue in queues:
-        own = Queue(queue.name, wire)
-        beats.append(Beat(f"beat of {own.name}", BEAT_SECONDS, lambda own=own: _beat(own)))  # type: ignore[misc]
-        beats.append(Beat(f"list of {own.name}", LIST_SECONDS, lambda own=own: _list(own, wire)))  # type: ignore[misc]
-    return beats
+class Beats:
+    """The duties towards some queues, or, with `discover`, towards all that become known."""
+
+    def __init__(
+        self, wire: Wire, queues: Iterable[str] | None, discover: Callable[[], Iterable[str]] | None = None
+    ) -> None:
+        self.wire = wire
+        self.each: list[Beat] = []
+        self._discover = discover
+        self._looked_after: set[str] = set()
+        if queues is not None:
+            self._add(queues)
+        elif discover is not None:
+            self.each.append(Beat("look for queues", DISCOVER_SECONDS, self._look))
+
+    def _look(self) -> bool:
+        if self._discover is not None:
+            self._add(self._discover())
+        return False
+
+    def _add(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name in self._looked_after:
+                continue
+            self._looked_after.add(name)
+            queue = Queue(name, self.wire)
+            self.each.append(Beat(f"beat of {name}", BEAT_SECONDS, partial(_beat, queue)))
+            self.each.append(Beat(f"list of {name}", LIST_SECONDS, partial(_list, queue)))
 
 
 def beat(queue: Queue) -> Beaten:
@@ -65,35 +87,34 @@ def _beat(queue: Queue) -> bool:
     return done.reaped >= MANY or done.promoted >= MANY or done.trimmed >= MANY_TRIMMED
 
 
-def _list(queue: Queue, wire: Wire) -> bool:
-    list_queue(queue.name, wire)
+def _list(queue: Queue) -> bool:
+    list_queue(queue.name, queue.wire)
     return False
 
 
-def run_beats(*, queues: Sequence[Queue], orders: int, parent: int) -> None:
+def run_beats(*, queues: Sequence[str], orders: int, parent: int) -> None:
     """Beat until the supervisor says stop or has gone."""
     prepare_process(parent)
-    wire = Wire(make_pool())
-    run_until(beats_of(queues, wire), wire, orders)
+    run_until(Beats(Wire(make_pool()), queues), orders)
 
 
-def run_until(beats: Sequence[Beat], wire: Wire, orders: int) -> None:
+def run_until(beats: Beats, orders: int) -> None:
     """Repeat duties until something can be read from a pipe, or its other end has gone."""
     # Workers that started together need not beat together.
     first = time.monotonic() + random.uniform(0, BEAT_SECONDS / 4)
-    for each in beats:
+    for each in beats.each:
         each.due = first
     while True:
-        wait = max(0.0, min(each.due for each in beats) - time.monotonic())
+        wait = max(0.0, min(each.due for each in beats.each) - time.monotonic())
         if pause(wait, orders) is not None:
             break
-        step_all(beats, wire)
-    wire.close()
+        step_all(beats)
+    beats.wire.close()
 
 
-def step_all(beats: Iterable[Beat], wire: Wire) -> None:
+def step_all(beats: Beats) -> None:
     """Run the steps that are due; one that fails is logged, and comes again at its time."""
-    for each in beats:
+    for each in list(beats.each):
         if each.due > time.monotonic():
             continue
         each.due = time.monotonic() + each.interval
@@ -101,7 +122,7 @@ def step_all(beats: Iterable[Beat], wire: Wire) -> None:
             if each.step():
                 each.due = 0.0
         except LOST as error:
-            wire.close()
+            beats.wire.close()
             logger.warning("The %s has lost Redis and goes on in %g s: %s", each.name, each.interval, error)
         except (EchoQError, redis.RedisError) as error:
             logger.error("The %s failed: %s", each.name, error)

@@ -207,7 +207,7 @@ class Supervisor:
         )
 
     def _run_beats(self, _: Child, parent: int) -> None:
-        beats.run_beats(queues=[queue for queue, _ in self.queues], orders=self._orders, parent=parent)
+        beats.run_beats(queues=[name for name, _ in self.plan.queues], orders=self._orders, parent=parent)
 
     def _bury_the_dead(self) -> None:
         """Collect children that have ended, and note what they left."""

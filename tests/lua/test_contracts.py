@@ -31,6 +31,11 @@ def header(name, label):
     return " ".join(re.findall(rf"^-- {label} +(.*)$", source(name), re.MULTILINE)).split()
 
 
+def constants(name):
+    """Answer the names that stand for numbers."""
+    return {pair.partition("=")[0] for pair in header(name, "constants")}
+
+
 def indices(name, table):
     return {int(n) for n in re.findall(rf"\b{table}\[(\d+)\]", code(name))}
 
@@ -96,7 +101,7 @@ def test_includes_exist_and_are_used(name):
     used = words(code(name))
     for include in listed:
         assert include in INCLUDES
-        defined = header(f"includes/{include}", "defines")
+        defined = {*header(f"includes/{include}", "defines"), *constants(f"includes/{include}")}
         needed_by = [other for other in listed if include in header(f"includes/{other}", "include")]
         assert used & set(defined) or needed_by, f"{name} does not use {include}"
 

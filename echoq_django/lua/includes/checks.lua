@@ -1,7 +1,6 @@
 -- checks: what an argument must look like.
--- defines  LARGEST whole digits is_job_id split_ticket refuse
-
-local LARGEST = 9007199254740991
+-- constants  LARGEST=9007199254740991
+-- defines  whole digits is_job_id split_ticket refuse
 
 -- The whole number that a text holds, or nil. tonumber alone would take nan, inf, 0x10, 1e3 and ' 5 '.
 local function whole(text, lowest, highest)

@@ -1,14 +1,11 @@
 -- rows: a job's row, read and checked before anything is written.
 -- include  queue checks
--- defines  STATE ATTEMPTS UNCOUNTED FAILURES STALLED MAX_ATTEMPTS PRIORITY GROUP RETAIN CANCEL REASON ATTACHED
--- defines  UNKNOWN_SINCE PAYLOAD read_row number_of fault_of budget_spent is_elsewhere
+-- constants  STATE=1 ATTEMPTS=2 UNCOUNTED=3 FAILURES=4 STALLED=5 MAX_ATTEMPTS=6 PRIORITY=7 BACKOFF=8 GROUP=9 RETAIN=10
+-- constants  CANCEL=11 REASON=12 ATTACHED=13 UNKNOWN_SINCE=14 PAYLOAD=15 DEFAULT_MAX_ATTEMPTS=3
+-- defines  read_row number_of fault_of budget_spent is_elsewhere
 
-local STATE, ATTEMPTS, UNCOUNTED, FAILURES, STALLED, MAX_ATTEMPTS, PRIORITY = 1, 2, 3, 4, 5, 6, 7
-local GROUP, RETAIN, CANCEL, REASON, ATTACHED, UNKNOWN_SINCE, PAYLOAD = 8, 9, 10, 11, 12, 13, 14
-local COUNTED = {[UNCOUNTED] = 'uncounted', [FAILURES] = 'failures', [STALLED] = 'stalled'}
 local STATES = {scheduled = 1, pending = 1, active = 1, completed = 1, dead = 1, cancelled = 1}
 local LIVE = {scheduled = 'schedule', pending = 'pending', active = 'active'}
-local DEFAULT_MAX_ATTEMPTS = 3
 
 -- The fields of a row by the numbers above, with its `id`; nil for an id without a row. A key that is no hash answers
 -- a row whose `wrong_type` is true. The payload is read only when it is asked for.
@@ -16,10 +13,11 @@ local function read_row(id, with_payload)
   local row
   if with_payload then
     row = redis.pcall('HMGET', base .. 'job:' .. id, 'state', 'attempts', 'uncounted', 'failures', 'stalled',
-      'max_attempts', 'priority', 'group', 'retain', 'cancel', 'reason', 'attached', 'unknown_since', 'payload')
+      'max_attempts', 'priority', 'backoff', 'group', 'retain', 'cancel', 'reason', 'attached', 'unknown_since',
+      'payload')
   else
     row = redis.pcall('HMGET', base .. 'job:' .. id, 'state', 'attempts', 'uncounted', 'failures', 'stalled',
-      'max_attempts', 'priority', 'group', 'retain', 'cancel', 'reason', 'attached', 'unknown_since')
+      'max_attempts', 'priority', 'backoff', 'group', 'retain', 'cancel', 'reason', 'attached', 'unknown_since')
   end
   if row.err then
     if not string.find(row.err, 'WRONGTYPE', 1, true) then
@@ -59,10 +57,14 @@ local function fault_of(row)
   if not whole(row[ATTEMPTS], 0) then
     return 'attempts is not a whole number'
   end
-  for field, name in pairs(COUNTED) do
-    if row[field] and not whole(row[field], 0) then
-      return name .. ' is not a whole number'
-    end
+  if row[UNCOUNTED] and not whole(row[UNCOUNTED], 0) then
+    return 'uncounted is not a whole number'
+  end
+  if row[FAILURES] and not whole(row[FAILURES], 0) then
+    return 'failures is not a whole number'
+  end
+  if row[STALLED] and not whole(row[STALLED], 0) then
+    return 'stalled is not a whole number'
   end
   if row[MAX_ATTEMPTS] and not whole(row[MAX_ATTEMPTS], 1) then
     return 'max_attempts is not a whole number of 1 or more'

@@ -1,18 +1,6 @@
 -- settle: how a holder gives jobs back, each under its own token.
 -- include  queue checks now_ms rows bell admit finish
--- defines  NOT_HELD judge check_settlement apply settle_one
-
--- What a refusal says: the first word is the error's, the rest its reason.
-local NOT_HELD = {
-  gone = 'EMQSTALE job gone',
-  stale = 'EMQSTALE token mismatch',
-  not_active = 'EMQSTATE not active',
-}
-
--- Late completion: the job left this holder's hands by stalling and nobody has claimed it since.
-local function is_late_completion(row)
-  return row[STATE] == 'pending' or row[STATE] == 'scheduled' or (row[STATE] == 'dead' and row[REASON] == 'stalled')
-end
+-- defines  judge check_settlement apply
 
 -- Reads what a settlement is about and whether its holder may give it. Answers the row, or nil and a word of NOT_HELD,
 -- or nil and 'broken' or 'again' (settled before with the same token and the same outcome).
@@ -37,7 +25,8 @@ local function judge(verb, id, token, lease)
     if row[STATE] == 'completed' then
       return nil, 'again'
     end
-    if is_late_completion(row) then
+    if row[STATE] == 'pending' or row[STATE] == 'scheduled' or (row[STATE] == 'dead' and row[REASON] == 'stalled') then
+      -- The job left this holder's hands by stalling and nobody has claimed it since.
       row.late = true
       return row
     end
@@ -45,10 +34,14 @@ local function judge(verb, id, token, lease)
   return nil, 'not_active'
 end
 
-local function end_as(row, state, ...)
+local function forget_unknown(row)
   if row[UNKNOWN_SINCE] then
     redis.call('HDEL', row_key(row.id), 'unknown_since')
   end
+end
+
+local function end_as(row, state, ...)
+  forget_unknown(row)
   finish(row, state, ...)
 end
 
@@ -73,143 +66,91 @@ local function raised(row, field)
   return digits(number_of(row, field) + 1)
 end
 
--- The moves, one for each verb of a holder. The job has already left `active`; `number` and `text` are the verb's.
-local APPLY = {}
-
-function APPLY.complete(row, _, text)
-  if row.late then
-    redis.call('ZREM', q.pending, row.id)
-    redis.call('ZREM', q.schedule, row.id)
-    redis.call('ZREM', q.dead, row.id)
-    redis.call('ZREM', q.expiry, row.id)
-    redis.call('HDEL', row_key(row.id), 'reason')
-  end
-  if text ~= '' then
-    end_as(row, 'completed', 'result', text)
-  else
-    end_as(row, 'completed')
-  end
-end
-
--- EchoMQ: retry. An attempt that raised: later again, or dead when the budget is spent.
-function APPLY.retry(row, delay_ms, text)
-  if row[CANCEL] then
-    end_as(row, 'cancelled', 'failures', raised(row, FAILURES), 'last_error', text, 'reason', 'cancelled')
-  elseif budget_spent(row) then
-    end_as(row, 'dead', 'failures', raised(row, FAILURES), 'last_error', text, 'reason', 'failed')
-  else
-    if row[UNKNOWN_SINCE] then
-      redis.call('HDEL', row_key(row.id), 'unknown_since')
+-- The moves, one for each verb of a holder. The job has already left `active`; `number` and `text` are the verb's. One
+-- function, since a script makes its functions anew in each call.
+local function apply(verb, row, number, text)
+  number = tonumber(number)
+  if verb == 'complete' then
+    if row.late then
+      redis.call('ZREM', q.pending, row.id)
+      redis.call('ZREM', q.schedule, row.id)
+      redis.call('ZREM', q.dead, row.id)
+      redis.call('ZREM', q.expiry, row.id)
+      redis.call('HDEL', row_key(row.id), 'reason')
     end
-    count('retried')
-    back_to_schedule(row, delay_ms, 'failures', raised(row, FAILURES), 'last_error', text)
-  end
-end
-
--- EchoMQ: delay. Back to the schedule, nothing counted.
-function APPLY.delay(row, delay_ms)
-  if row[CANCEL] then
-    end_as(row, 'cancelled', 'reason', 'cancelled')
-  else
-    if row[UNKNOWN_SINCE] then
-      redis.call('HDEL', row_key(row.id), 'unknown_since')
+    if text ~= '' then
+      end_as(row, 'completed', 'result', text)
+    else
+      end_as(row, 'completed')
     end
-    back_to_schedule(row, delay_ms, 'uncounted', raised(row, UNCOUNTED))
-  end
-end
 
--- A task that this worker does not know: later again, uncounted, until `text` ms after it was first seen.
-function APPLY.unknown(row, delay_ms, text)
-  local since = number_of(row, UNKNOWN_SINCE, now_ms)
-  if row[CANCEL] then
-    end_as(row, 'cancelled', 'reason', 'cancelled')
-  elseif now_ms - since >= tonumber(text) then
-    finish(row, 'dead', 'reason', 'unknown task', 'last_error', 'no worker knows the task of this job')
-  else
-    back_to_schedule(row, delay_ms, 'uncounted', raised(row, UNCOUNTED), 'unknown_since', digits(since))
-  end
-end
+  elseif verb == 'bury' then
+    end_as(row, 'dead', 'failures', raised(row, FAILURES), 'reason', 'failed', 'last_error', text)
 
--- Handed back before it had begun: nothing counted.
-function APPLY.release(row)
-  if row[CANCEL] then
+  elseif verb == 'cancel' then
+    end_as(row, 'cancelled', 'reason', text)
+
+  elseif verb == 'retry' then -- EchoMQ: retry. An attempt that raised: later again, or dead when the budget is spent.
+    if row[CANCEL] then
+      end_as(row, 'cancelled', 'failures', raised(row, FAILURES), 'last_error', text, 'reason', 'cancelled')
+    elseif budget_spent(row) then
+      end_as(row, 'dead', 'failures', raised(row, FAILURES), 'last_error', text, 'reason', 'failed')
+    else
+      count('retried')
+      forget_unknown(row)
+      back_to_schedule(row, number, 'failures', raised(row, FAILURES), 'last_error', text)
+    end
+
+  elseif verb == 'stall' then -- Cut short by a lost worker; `number` is how often that may happen.
+    count('stalled')
+    local stalled = number_of(row, STALLED) + 1
+    if row[CANCEL] then
+      end_as(row, 'cancelled', 'stalled', digits(stalled), 'reason', 'cancelled')
+    elseif stalled > number or budget_spent(row) then
+      end_as(row, 'dead', 'stalled', digits(stalled), 'reason', 'stalled',
+        'last_error', 'the worker was lost while the job ran')
+    else
+      back_to_pending(row, STALLED, 'stalled')
+    end
+
+  elseif row[CANCEL] then
     end_as(row, 'cancelled', 'reason', 'cancelled')
-  else
+
+  elseif verb == 'delay' then -- EchoMQ: delay. Back to the schedule, nothing counted.
+    forget_unknown(row)
+    back_to_schedule(row, number, 'uncounted', raised(row, UNCOUNTED))
+
+  elseif verb == 'unknown' then -- A task that this worker does not know; `text` ms after it was first seen: dead.
+    local since = number_of(row, UNKNOWN_SINCE, now_ms)
+    if now_ms - since >= tonumber(text) then
+      finish(row, 'dead', 'reason', 'unknown task', 'last_error', 'no worker knows the task of this job')
+    else
+      back_to_schedule(row, number, 'uncounted', raised(row, UNCOUNTED), 'unknown_since', digits(since))
+    end
+
+  else -- release: handed back before it had begun, nothing counted.
     back_to_pending(row, UNCOUNTED, 'uncounted')
   end
 end
 
--- Cut short by a lost worker: `number` is how often that may happen.
-function APPLY.stall(row, max_stalled)
-  count('stalled')
-  local stalled = number_of(row, STALLED) + 1
-  if row[CANCEL] then
-    end_as(row, 'cancelled', 'stalled', digits(stalled), 'reason', 'cancelled')
-  elseif stalled > max_stalled or budget_spent(row) then
-    end_as(row, 'dead', 'stalled', digits(stalled), 'reason', 'stalled',
-      'last_error', 'the worker was lost while the job ran')
-  else
-    back_to_pending(row, STALLED, 'stalled')
-  end
-end
-
-function APPLY.bury(row, _, text)
-  end_as(row, 'dead', 'failures', raised(row, FAILURES), 'reason', 'failed', 'last_error', text)
-end
-
-function APPLY.cancel(row, _, text)
-  end_as(row, 'cancelled', 'reason', text)
-end
-
-local NEEDS_NUMBER = {retry = true, delay = true, unknown = true, stall = true}
+-- The verbs, and whether they need a number.
+local VERBS = {
+  complete = 0, bury = 0, cancel = 0, release = 0, retry = 1, delay = 1, unknown = 1, stall = 1,
+}
 
 -- Why a settlement is malformed, as an error; nil when it is sound.
 local function check_settlement(where, verb, id, number, text)
   if not id then
     return redis.error_reply('EMQKIND ' .. where .. 'ticket must be a job id, a colon and the token')
   end
-  if not APPLY[verb] then
+  if not VERBS[verb] then
     return refuse(where .. 'verb', 'must be complete, retry, delay, unknown, release, stall, bury or cancel')
   end
-  if NEEDS_NUMBER[verb] and not whole(number, 0, LARGEST - from_ms) then
+  if VERBS[verb] == 1 and not whole(number, 0, LARGEST - from_ms) then
     return refuse(where .. 'number', 'must be a whole number, 0 or more')
   end
   if verb == 'unknown' and not whole(text, 0) then
     return refuse(where .. 'text', 'must be the grace in milliseconds')
   end
-  return nil
-end
-
--- Writes one judged settlement.
-local function apply(verb, row, number, text)
-  APPLY[verb](row, tonumber(number), text)
-end
-
--- One settlement as a script of its own: an error, or nil when it was applied or had been before.
-local function settle_one(verb, ticket, number, text)
-  local id, token = split_ticket(ticket)
-  local wrong = check_settlement('', verb, id, number, text)
-  if wrong then
-    return wrong
-  end
-  listen()
-  touch_sets()
-  rings_earlier(math.huge)
-  local row, refusal = judge(verb, id, token, redis.call('ZSCORE', q.active, id))
-  if refusal == 'again' then
-    return nil
-  end
-  if refusal == 'broken' then
-    bury_broken(row, fault_of(row))
-    count_up()
-    return redis.error_reply('EMQSTATE broken row, buried')
-  end
-  if refusal then
-    return redis.error_reply(NOT_HELD[refusal])
-  end
-  redis.call('ZREM', q.active, id)
-  apply(verb, row, number, text)
-  trim_ended()
-  count_up()
   return nil
 end

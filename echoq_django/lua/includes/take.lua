@@ -4,11 +4,11 @@
 
 -- The fields that a claim hands out beside the payload, where they differ from their default: `name=value` with commas.
 local HANDED = {[UNCOUNTED] = 'uncounted', [FAILURES] = 'failures', [STALLED] = 'stalled',
-  [MAX_ATTEMPTS] = 'max_attempts', [PRIORITY] = 'priority'}
+  [MAX_ATTEMPTS] = 'max_attempts', [PRIORITY] = 'priority', [BACKOFF] = 'backoff'}
 
 local function handed_fields(row)
   local parts = {}
-  for field = UNCOUNTED, PRIORITY do
+  for field = UNCOUNTED, BACKOFF do
     if row[field] then
       parts[#parts + 1] = HANDED[field] .. '=' .. row[field]
     end

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand
 
 from echoq_django.connections import Wire, make_pool
-from echoq_django.management.commands.echoq_worker import log_to_stderr, queue_name, served_queues
-from echoq_django.queues import Queue, known
-from echoq_django.worker.beats import beat, beats_of, run_until
+from echoq_django.management.commands.echoq_status import all_queues, redis_or_error
+from echoq_django.management.commands.echoq_worker import log_to_stderr, queue_name
+from echoq_django.queues import Queue
+from echoq_django.worker.beats import Beats, beat, run_until
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
@@ -37,22 +37,20 @@ class Command(BaseCommand):
     def handle(self, **options: Any) -> None:
         """Beat until a signal, or once."""
         log_to_stderr(options["verbosity"])
-        names = options["queue"] or sorted({*known(), *served_queues()})
         if options["once"]:
-            for name in names:
-                moved = beat(Queue(name))
-                self.stdout.write(
-                    f"{name}: {moved.reaped} reaped, {moved.promoted} promoted, {moved.trimmed} trimmed"
-                )
+            with redis_or_error():
+                for name in options["queue"] or all_queues():
+                    moved = beat(Queue(name))
+                    self.stdout.write(
+                        f"{name}: {moved.reaped} reaped, {moved.promoted} promoted, {moved.trimmed} trimmed"
+                    )
             return
-        stopping = threading.Event()
         wake_read, wake_write = os.pipe()
 
         def stop(*_: object) -> None:
-            stopping.set()
             os.write(wake_write, b"!")
 
         signal.signal(signal.SIGTERM, stop)
         signal.signal(signal.SIGINT, stop)
         wire = Wire(make_pool())
-        run_until(beats_of([Queue(name) for name in names], wire), wire, wake_read)
+        run_until(Beats(wire, options["queue"], all_queues), wake_read)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from django.core.management.base import BaseCommand
+import redis
+from django.core.management.base import BaseCommand, CommandError
 
+from echoq_django.connections import LOST
+from echoq_django.errors import EchoQError
 from echoq_django.management.commands.echoq_worker import queue_name, served_queues
 from echoq_django.queues import Queue, known
 from echoq_django.states import JobState
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from django.core.management.base import CommandParser
 
 STATES = (
@@ -42,8 +48,8 @@ class Command(BaseCommand):
 
     def handle(self, **options: Any) -> None:
         """Print a table, or JSON."""
-        names = options["queue"] or sorted({*known(), *served_queues()})
-        shown = [describe(Queue(name)) for name in names]
+        with redis_or_error():
+            shown = [describe(Queue(name)) for name in options["queue"] or all_queues()]
         if options["as_json"]:
             self.stdout.write(json.dumps({"queues": shown}, indent=2))
             return
@@ -53,6 +59,22 @@ class Command(BaseCommand):
             counts = "".join(f"{queue['jobs'][state]:>11,}" for state in STATES)
             paused = "  paused" if queue["paused"] else ""
             self.stdout.write(f"{queue['name']:{width}}{counts}{len(queue['workers']):>9}{paused}")
+
+
+def all_queues() -> list[str]:
+    """List the queues that Redis knows, and those that tasks and settings name."""
+    return sorted({*known(), *served_queues()})
+
+
+@contextmanager
+def redis_or_error() -> Iterator[None]:
+    """Say in a sentence that Redis cannot be reached, or does not serve us."""
+    try:
+        yield
+    except LOST as error:
+        raise CommandError(f"Redis cannot be reached: {error}") from error
+    except (EchoQError, redis.RedisError) as error:
+        raise CommandError(str(error)) from error
 
 
 def describe(queue: Queue) -> dict[str, Any]:

@@ -1,0 +1,174 @@
+"""Workers as processes: started by their command, watched by their ledger, ended with the test."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+from django.test import override_settings
+
+from echoq_django.queues import Queue
+from tests.eventually import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@dataclass
+class Worker:
+    """One `echoq_worker` and what it printed."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def children(self) -> list[psutil.Process]:
+        try:
+            return [child for child in psutil.Process(self.pid).children() if child.status() != psutil.STATUS_ZOMBIE]
+        except psutil.NoSuchProcess:
+            return []
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def wait(self, within_seconds: float = 20) -> int:
+        try:
+            return self.process.wait(within_seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the worker did not end:\n{self.text()}") from None
+
+    def stop(self, sig: int = signal.SIGTERM, within_seconds: float = 20) -> int:
+        self.process.send_signal(sig)
+        return self.wait(within_seconds)
+
+
+@dataclass
+class Site:
+    """A site whose workers and this process share one prefix on the server of the tests."""
+
+    folder: Path
+    echoq: dict[str, object]
+    workers: list[Worker] = field(default_factory=list)
+
+    @property
+    def ledger(self) -> str:
+        return str(self.folder / "ledger")
+
+    def lines(self, word: str | None = None) -> list[list[str]]:
+        path = Path(self.ledger)
+        lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+        return lines if word is None else [line for line in lines if line[0] == word]
+
+    def path(self, name: str) -> str:
+        return str(self.folder / name)
+
+    def environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "tests.worker_settings",
+            "WORKER_FOLDER": str(self.folder),
+            "WORKER_ECHOQ": json.dumps(self.echoq),
+            "PYTHONPATH": str(ROOT),
+        }
+
+    def run(self, *arguments: str, within_seconds: float = 30) -> subprocess.CompletedProcess[str]:
+        """Run a management command to its end."""
+        return subprocess.run(
+            [sys.executable, "-m", "django", *arguments],
+            cwd=ROOT,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            timeout=within_seconds,
+            check=False,
+        )
+
+    def worker(self, *arguments: str, ready: bool = True) -> Worker:
+        """Start a worker; with `ready`, wait until its children have joined the queue."""
+        log = self.folder / f"worker-{next(_numbers)}.log"
+        before = set(self._joined()) if ready else set()
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "django", "echoq_worker", "-v", "1", *arguments],
+                cwd=ROOT,
+                env=self.environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        worker = Worker(process, log)
+        self.workers.append(worker)
+        if ready:
+            eventually(lambda: set(self._joined()) - before or process.poll() is not None, 15)
+        return worker
+
+    def burst(self, *arguments: str) -> Worker:
+        """Run a worker until it has nothing left to do."""
+        worker = self.worker("--burst", "--processes", "1", "--threads", "2", *arguments, ready=False)
+        code = worker.wait(60)
+        assert code == 0, worker.text()
+        return worker
+
+    def _joined(self) -> list[str]:
+        return [name for name in Queue("q").workers() if ":" in name]
+
+    def close(self) -> None:
+        for worker in self.workers:
+            children = worker.children()
+            if worker.process.poll() is None:
+                worker.process.kill()
+                worker.process.wait(10)
+            psutil.wait_procs(children, timeout=10)
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def make_site(redis_url: str, tmp_path: Path) -> Iterator[Callable[..., Site]]:
+    """Make a site with a prefix of its own; its settings hold in this process too."""
+    import tests.worker_tasks  # noqa: F401 (its tasks are known here too)
+
+    sites: list[Site] = []
+    overrides: list[override_settings] = []
+
+    def make(**echoq: object) -> Site:
+        settings = {
+            "REDIS_URL": redis_url,
+            "PREFIX": f"t{os.urandom(6).hex()}",
+            "TASK_MODULES": ["tests.worker_tasks"],
+            **echoq,
+        }
+        override = override_settings(ECHOQ=settings)
+        override.enable()
+        overrides.append(override)
+        site = Site(tmp_path, settings)
+        sites.append(site)
+        return site
+
+    yield make
+    for site in sites:
+        site.close()
+    for override in reversed(overrides):
+        override.disable()
+
+
+@pytest.fixture
+def site(make_site: Callable[..., Site]) -> Site:
+    """Give a site with a short lease."""
+    return make_site(LEASE=2, GRACE=5)

@@ -1,0 +1,147 @@
+"""Tasks of the workers that the tests start. Each writes down what it does in a ledger outside Redis: a file whose
+lines are appended whole, so that many processes can share it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import echoq_django as echoq
+
+
+def write_down(ledger: str, *words: object) -> None:
+    line = " ".join(str(word) for word in words) + "\n"
+    descriptor = os.open(ledger, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(descriptor, line.encode())
+    finally:
+        os.close(descriptor)
+
+
+def spin_until(path: str, most_seconds: float = 30) -> None:
+    """Run on without an end until somebody makes the file: the tests' way to hold a job."""
+    end = time.monotonic() + most_seconds
+    while not Path(path).exists():
+        if time.monotonic() > end:
+            raise TimeoutError(f"nobody made {path}")
+        time.sleep(0.005)
+
+
+def me() -> str:
+    job = echoq.current_job()
+    return job.id if job else "-"
+
+
+@echoq.task(queue="q", name="note")
+def note(ledger: str, word: str = "ran") -> None:
+    write_down(ledger, word, me(), os.getpid(), f"{time.time():.6f}")
+
+
+@echoq.task(queue="q", name="answer")
+def answer(value: object) -> object:
+    return value
+
+
+@echoq.task(queue="q", name="hold")
+def hold(ledger: str, release: str) -> None:
+    write_down(ledger, "began", me(), os.getpid())
+    spin_until(release)
+    write_down(ledger, "ended", me(), os.getpid())
+
+
+@echoq.task(queue="q", name="hold_once")
+def hold_once(ledger: str, release: str) -> str:
+    """Hold the first run only."""
+    job = echoq.current_job()
+    write_down(ledger, "began", me(), os.getpid())
+    if job is not None and job.attempts == 1:
+        spin_until(release)
+    write_down(ledger, "ended", me(), os.getpid())
+    return "done"
+
+
+@echoq.task(queue="q", name="flaky", backoff=echoq.Fixed(ms=20))
+def flaky(ledger: str, failures: int) -> str:
+    job = echoq.current_job()
+    write_down(ledger, "ran", me(), f"{time.time():.6f}")
+    if job is not None and job.attempts <= failures:
+        raise RuntimeError("not yet")
+    return "at last"
+
+
+@echoq.task(queue="q", name="snooze")
+def snooze(ledger: str) -> None:
+    job = echoq.current_job()
+    write_down(ledger, "ran", me())
+    if job is not None and job.attempts < 5:
+        raise echoq.Snooze(0.01)
+
+
+@echoq.task(queue="q", name="checkpointed")
+def checkpointed(ledger: str) -> None:
+    """Report progress until somebody cancels it."""
+    write_down(ledger, "began", me())
+    job = echoq.current_job()
+    assert job is not None
+    step = 0
+    try:
+        while True:
+            step += 1
+            job.checkpoint(progress={"step": step}, note=f"step {step}")
+            time.sleep(0.005)
+    except echoq.JobCancelled:
+        write_down(ledger, "cancelled", me())
+        raise
+
+
+@echoq.task(queue="q", name="die")
+def die(ledger: str) -> None:
+    """Kill the process that runs it, without a word."""
+    write_down(ledger, "began", me(), os.getpid())
+    os.kill(os.getpid(), 9)
+
+
+@echoq.task(queue="q", name="leave")
+def leave(ledger: str) -> None:
+    write_down(ledger, "began", me())
+    raise SystemExit(3)
+
+
+@echoq.task(queue="q", name="chain")
+def chain(ledger: str, left: int) -> None:
+    """Enqueue the next of a chain."""
+    write_down(ledger, "ran", me())
+    if left:
+        chain.enqueue(ledger, left - 1)
+
+
+@echoq.task(queue="q", name="query")
+def query(ledger: str) -> None:
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 41 + 1")
+        write_down(ledger, *cursor.fetchone())
+
+
+@echoq.task(queue="q", name="leak_transaction")
+def leak_transaction(ledger: str) -> None:
+    """Enter a transaction and never leave it."""
+    from django.db import transaction
+
+    transaction.atomic().__enter__()
+    write_down(ledger, "leaked")
+
+
+@echoq.task(queue="q", name="tell_transaction")
+def tell_transaction(ledger: str) -> None:
+    from django.db import connection
+
+    write_down(ledger, "inside" if connection.in_atomic_block else "outside")
+
+
+@echoq.task(queue="other", name="note_other")
+def note_other(ledger: str, word: str = "ran") -> None:
+    write_down(ledger, word, me(), os.getpid(), f"{time.time():.6f}")
