@@ -435,8 +435,9 @@ def test_the_same_id_in_two_queues_names_two_jobs(store):
     ("job_id", "error"),
     [
         ("", WrongKind), ("JOB", WrongKind), ("job_A", WrongKind), ("ORD_A", WrongKind),
-        ("JOB{A}", WrongKind), ("JOB A", WrongKind), ("JOB_A\0", WrongKind), ("JOB_A\n", WrongKind), ("JOB_Ä", WrongKind),
-        ("JOB_\ud800", WrongKind), ("JOB" + "a" * 62, WrongKind), (b"JOB_A", TypeError), (7, TypeError),
+        ("JOB{A}", WrongKind), ("JOB A", WrongKind), ("JOB_A\0", WrongKind), ("JOB_A\n", WrongKind),
+        ("JOB_Ä", WrongKind), ("JOB_\ud800", WrongKind), ("JOB" + "a" * 62, WrongKind),
+        (b"JOB_A", TypeError), (7, TypeError),
     ],
 )  # fmt: skip
 def test_a_text_that_cannot_be_an_id_is_refused(store, job_id, error):

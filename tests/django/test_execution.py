@@ -1,0 +1,348 @@
+"""Execution: what a task returns or raises, and where its job is after the exchange that settles it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import pytest
+from django.utils.functional import SimpleLazyObject, lazystr
+
+import echoq_django as echoq
+from echoq_django import JobState
+from echoq_django.queues import NewJob
+
+
+class MuteError(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+class TornError(Exception):
+    def __str__(self):
+        return "half \ud800 and \0 null"
+
+
+def no_translation():
+    raise LookupError("no translation")
+
+
+class Untranslated:
+    def __str__(self):
+        return no_translation()
+
+
+#: Execution.run promises never to raise.
+NEVER_RAISES = pytest.mark.xfail(strict=True, reason="raises in the executor's thread")
+
+
+def raising(error):
+    def body():
+        raise error
+
+    return body
+
+
+def returning(value):
+    return lambda: value
+
+
+def run(hands, store, body, **options):
+    """Run a task with this body once; answers its row."""
+    options = {"backoff": echoq.Fixed(ms=7_000), **options}
+    job = echoq.task(name="tests.body", **options)(body).enqueue()
+    hands.run()
+    return store.row(job)
+
+
+def facts(row):
+    return {name: row[name] for name in row if name not in ("payload", "owner", "started_at")}
+
+
+# ── What it returns ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("value", "result"), [(None, {}), (0, {"result": "0"}), ((1,), {"result": '{"$tuple":[1]}'})]
+)
+def test_a_task_that_returns_is_completed(hands, store, value, result):
+    assert facts(run(hands, store, returning(value))) == {"state": "completed", "attempts": "1", **result}
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (object(), "result is of type object"),
+        ({"a": [float("nan")]}, 'result["a"][0] is nan'),
+        (lambda: 1, "result is of type function"),
+        ("\ud800", "result holds half of a surrogate pair"),
+        pytest.param(SimpleLazyObject(no_translation), "", marks=NEVER_RAISES),
+        pytest.param(lazystr(Untranslated()), "", marks=NEVER_RAISES),
+    ],
+    ids=["object", "nan", "function", "surrogate", "lazy object", "lazy text"],
+)
+def test_a_result_that_cannot_be_kept_makes_the_job_dead_at_once(hands, store, value, said):
+    row = run(hands, store, returning(value))
+
+    assert (row["state"], row["failures"], row["attempts"]) == ("dead", "1", "1")
+    assert row["last_error"].startswith(f"the result cannot be kept: {said}")
+
+
+# ── What it raises ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("error", "first_line"),
+    [
+        (ValueError("boom"), "ValueError: boom"),
+        (KeyError("x"), "KeyError: 'x'"),
+        (MuteError(), "tests.django.test_execution.MuteError: <exception str() failed>"),
+        (TornError(), r"tests.django.test_execution.TornError: half \ud800 and "),
+        (BaseException("boom"), "BaseException: boom"),
+        (SystemExit(3), "SystemExit: 3"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+        (GeneratorExit(), "GeneratorExit"),
+        (ExceptionGroup("many", [ValueError("a"), MuteError()]), "ExceptionGroup: many (2 sub-exceptions)"),
+        (RecursionError("deep"), "RecursionError: deep"),
+        (MemoryError(), "MemoryError"),
+        (StopIteration(5), "StopIteration: 5"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_a_task_that_raises_is_tried_again_later(hands, store, clock, error, first_line):
+    row = run(hands, store, raising(error))
+
+    assert (row["state"], row["attempts"], row["failures"]) == ("scheduled", "1", "1")
+    assert row["last_error"].startswith(first_line)
+    assert (
+        store.client.zscore(store.key("default", "schedule"), store.ids("default", "schedule")[0])
+        == 1_007_000
+    )
+
+
+@NEVER_RAISES
+def test_an_error_that_cannot_be_formatted_is_kept_by_its_name(hands, store):
+    echoq.task(name="tests.body")(raising(SyntaxError("bad", ("file", 1, "no offset", "text")))).enqueue()
+    (claimed,) = hands.claim()
+    settlement = None
+
+    with contextlib.suppress(TypeError):
+        settlement = hands.execution.run(claimed)
+
+    assert settlement is not None
+    assert settlement.text.startswith("SyntaxError")
+
+
+def test_an_error_is_kept_with_its_traceback_cut_in_the_middle(hands, store):
+    row = run(hands, store, raising(ValueError("x" * 50_000)))
+
+    assert "\n[...]\n" in row["last_error"]
+    assert len(row["last_error"]) < 17_000
+    assert row["last_error"].startswith("ValueError: xxx")
+
+
+@pytest.mark.parametrize("most", [1, 2, 5])
+def test_a_job_is_begun_as_often_as_it_may_be(hands, store, clock, most):
+    body = echoq.task(name="tests.failing", max_attempts=most, backoff=echoq.Fixed(ms=10))(
+        raising(ValueError("boom"))
+    )
+    job = body.enqueue()
+    for attempt in range(1, most + 1):
+        hands.run()
+        assert store.row(job)["failures"] == str(attempt)
+        clock(1_000_000 + 100 * attempt)
+        hands.queue.promote()
+
+    row = store.row(job)
+    assert (row["state"], row["attempts"], row["reason"]) == ("dead", str(most), "failed")
+    assert hands.claim() == []
+
+
+def test_backoff_follows_the_attempts_that_count(hands, store, clock):
+    policy = echoq.Exponential(base_ms=1_000, cap_ms=60_000)
+    waits = []
+
+    @echoq.task(name="tests.backing_off", max_attempts=9, backoff=policy, takes_context=True)
+    def backing_off(job):
+        raise echoq.Snooze(1) if job.token in (1, 3) else ValueError("boom")
+
+    job = backing_off.enqueue()
+    now = 1_000_000
+    for _ in range(5):
+        hands.run()
+        due = int(store.client.zscore(store.key("default", "schedule"), job.id))
+        waits.append(due - now)
+        now = due
+        clock(now)
+        hands.queue.promote()
+
+    assert waits == [1_000, 1_000, 1_000, 2_000, 4_000]
+    assert (store.row(job)["attempts"], store.row(job)["uncounted"]) == ("5", "2")
+
+
+def test_a_call_that_no_longer_fits_its_function_is_tried_again(hands, store):
+    job = echoq.task(name="tests.changed")(lambda: 1).enqueue()
+    echoq.registry._tasks.clear()
+    echoq.task(name="tests.changed")(lambda a: a)
+
+    hands.run()
+
+    assert store.row(job)["last_error"].startswith("TypeError: ")
+
+
+# ── How it steers ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("error", "row", "error_line", "due_ms"),
+    [
+        (echoq.Snooze(5), {"state": "scheduled", "uncounted": "1"}, None, 1_005_000),
+        (echoq.Snooze(0), {"state": "pending", "uncounted": "1"}, None, None),  # due in the same exchange
+        (echoq.Retry(5), {"state": "scheduled", "failures": "1"}, "Retry: ", 1_005_000),
+        (echoq.Fail("gone"), {"state": "dead", "failures": "1", "reason": "failed"}, "Fail: gone\n", None),
+        (echoq.Cancel("not wanted"), {"state": "cancelled", "reason": "not wanted"}, None, None),
+        (echoq.Cancel(), {"state": "cancelled", "reason": "cancelled by the task"}, None, None),
+        (echoq.JobCancelled("JOB_A"), {"state": "cancelled", "reason": "cancelled"}, None, None),
+        (echoq.JobTimeout("JOB_A"), {"state": "scheduled", "failures": "1"}, "JobTimeout: ", 1_007_000),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)  # fmt: skip
+def test_a_task_steers_by_what_it_raises(hands, store, clock, error, row, error_line, due_ms):
+    found = facts(run(hands, store, raising(error)))
+
+    assert found.pop("attempts") == "1"
+    if error_line is not None:
+        assert found.pop("last_error").startswith(f"echoq_django.errors.{error_line}")
+    assert found == row
+    scores = [
+        score for _, score in store.client.zrange(store.key("default", "schedule"), 0, -1, withscores=True)
+    ]
+    assert scores == ([] if due_ms is None else [due_ms])
+
+
+@pytest.mark.parametrize("error", [echoq.Snooze(5), echoq.Retry(5), ValueError("boom")], ids=repr)
+def test_what_steers_later_spares_the_last_attempt_only_when_nothing_counts(hands, store, error):
+    row = run(hands, store, raising(error), max_attempts=1)
+
+    assert row["state"] == ("scheduled" if isinstance(error, echoq.Snooze) else "dead")
+
+
+@pytest.mark.parametrize("delay", [-1, float("nan"), float("inf"), True, "5", None])
+@pytest.mark.parametrize("steering", [echoq.Snooze, echoq.Retry])
+def test_a_delay_that_is_none_fails_the_run(hands, store, steering, delay):
+    def body():
+        raise steering(delay)
+
+    row = run(hands, store, body)
+
+    assert (row["state"], row["failures"]) == ("scheduled", "1")
+    assert row["last_error"].startswith(("ValueError: ", "TypeError: "))
+    assert f"{steering.__name__}(delay)" in row["last_error"]
+
+
+def test_a_lost_lease_is_settled_by_nobody(hands, store):
+    row = run(hands, store, raising(echoq.LeaseLost("JOB_A", 1)))
+
+    assert facts(row) == {"state": "active", "attempts": "1"}
+
+
+# ── Payloads and names that this process does not know ──────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("payload", "said"),
+    [
+        (b"\xff\xfe", "UTF-8"),
+        (b"{", "JSON"),
+        (b"[]", "object"),
+        (b'"text"', "object"),
+        (b"5", "object"),
+        (b"{}", '"v"'),
+        (b'{"v":2,"task":"x"}', "version"),
+        (b'{"v":"1","task":"x"}', "version"),
+        (b'{"v":1}', "task"),
+        (b'{"v":1,"task":5}', "task"),
+        (b'{"v":1,"task":"x","args":{}}', "args"),
+        (b'{"v":1,"task":"x","kwargs":[]}', "kwargs"),
+        (b'{"v":1,"task":"x","headers":{"a":1}}', "headers"),
+        (b'{"v":1,"task":"x","args":[{"$uuid":"no"}]}', "uuid"),
+        (b'{"v":1,"task":"x","args":[{"$enum":["os","x","y"]}]}', "enum"),
+        (b'{"v":1,"task":"x","args":[' + b"[" * 200_000 + b"]" * 200_000 + b"]}", "nested"),
+        (b"payload of another client", "JSON"),
+        (b"\x80\x04\x95", "UTF-8"),
+    ],
+    ids=lambda value: repr(value[:30]),
+)
+def test_a_payload_that_cannot_be_read_is_buried_and_its_neighbours_run(hands, store, payload, said):
+    add = echoq.task(name="tests.add")(lambda a: a + 1)
+    neighbours = [add.enqueue(1)]
+    hands.queue.enqueue(NewJob(id="JOB_foreign", payload=payload))
+    neighbours.append(add.using(priority=-1).enqueue(1))
+
+    assert hands.drain() == 3
+
+    foreign = echoq.get_job("JOB_foreign")
+    assert (foreign.state, foreign.failures, foreign.task, foreign.args) == ("dead", 1, "", ())
+    assert foreign.error.startswith("unreadable payload: ")
+    assert said.lower() in foreign.error.lower()
+    assert [job.result() for job in neighbours] == [2, 2]
+
+
+def test_an_unknown_task_is_put_back_uncounted_until_its_grace_is_over(hands, store, clock):
+    job = echoq.task(name="tests.newer", max_attempts=1)(lambda: 1).enqueue()
+    echoq.registry._tasks.clear()
+    now, waits = 1_000_000, []
+    while True:
+        hands.run()
+        row = store.row(job)
+        if row["state"] == "dead":
+            break
+        assert (row["state"], row["unknown_since"]) == ("scheduled", "1000000")
+        assert row["uncounted"] == row["attempts"]
+        due = int(store.client.zscore(store.key("default", "schedule"), job.id))
+        waits.append(due - now)
+        now = due
+        clock(now)
+        hands.queue.promote()
+
+    assert now - 1_000_000 >= 3_600_000 > now - 1_000_000 - waits[-1]
+    assert min(waits) >= 5_000
+    assert max(waits) <= 60_000
+    assert len(waits) <= 3_600 / 30 + 4
+    assert (row["reason"], row["last_error"]) == ("unknown task", "no worker knows the task of this job")
+    assert "failures" not in row
+
+
+def test_an_unknown_task_runs_with_its_whole_budget_once_a_worker_knows_it(hands, store, clock, configure):
+    configure(UNKNOWN_TASK_GRACE=10)
+    job = echoq.task(name="tests.newer", max_attempts=1)(lambda: 1).enqueue()
+    known = dict(echoq.registry._tasks)
+    echoq.registry._tasks.clear()
+    hands.run()
+    clock(1_005_000)
+    hands.queue.promote()
+    echoq.registry._tasks.update(known)
+
+    hands.run()
+
+    assert job.refresh().result() == 1
+    assert (job.attempts, job.uncounted) == (2, 1)
+
+
+def test_a_job_by_an_old_name_runs_as_the_task_that_has_it_as_an_alias(hands, store):
+    job = echoq.task(name="tests.old")(lambda a: a).enqueue(5)
+    echoq.registry._tasks.clear()
+    echoq.task(name="tests.new", aliases=(name for name in ["tests.older", "tests.old"]))(lambda a: a + 1)
+
+    hands.run()
+
+    assert (job.result(), job.task) == (6, "tests.old")
+
+
+def test_a_name_in_redis_is_looked_up_and_never_imported(hands, store):
+    payload = json.dumps({"v": 1, "task": "os.getcwd"}).encode()
+    hands.queue.enqueue(NewJob(id="JOB_evil", payload=payload))
+
+    hands.run()
+
+    assert echoq.get_job("JOB_evil").state == JobState.SCHEDULED
