@@ -80,6 +80,45 @@ Backoff: TypeAlias = Fixed | Exponential | Jitter | Polynomial
 """Any of the policies."""
 
 
+def to_text(policy: Backoff) -> str:
+    """Write a policy as one word, as a job's row carries it; `from_text` reads it.
+
+    >>> to_text(Jitter(Exponential(base_ms=1_000, cap_ms=600_000)))
+    'jitter:exponential:1000:600000'
+    """
+    _check_policy("to_text(policy)", policy)
+    if isinstance(policy, Jitter):
+        return f"jitter:{to_text(policy.inner)}"
+    if isinstance(policy, Exponential):
+        return f"exponential:{policy.base_ms}:{policy.cap_ms}"
+    if isinstance(policy, Polynomial):
+        return f"polynomial:{policy.exponent!r}:{policy.base_ms}:{policy.jitter_ms}"
+    return f"fixed:{policy.ms}"
+
+
+def from_text(text: str) -> Backoff:
+    """Read what `to_text` wrote; ValueError for anything else.
+
+    >>> from_text("fixed:250")
+    Fixed(ms=250)
+    """
+    kind, _, rest = text.partition(":")
+    parts = rest.split(":")
+    try:
+        if kind == "jitter":
+            return Jitter(from_text(rest))
+        if kind == "fixed" and len(parts) == 1:
+            return Fixed(ms=int(parts[0]))
+        if kind == "exponential" and len(parts) == 2:  # noqa: PLR2004
+            return Exponential(base_ms=int(parts[0]), cap_ms=int(parts[1]))
+        if kind == "polynomial" and len(parts) == 3:  # noqa: PLR2004
+            exponent = float(parts[0]) if "." in parts[0] or "e" in parts[0] else int(parts[0])
+            return Polynomial(exponent=exponent, base_ms=int(parts[1]), jitter_ms=int(parts[2]))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{text[:100]!r} is no backoff policy: {error}") from None
+    raise ValueError(f"{text[:100]!r} is no backoff policy: it is one of fixed, exponential, jitter and polynomial.")
+
+
 def delay_ms(policy: Backoff, attempts: int) -> int:
     """Answer how many whole ms to wait after that many attempts, at most `MAX_DELAY_MS`.
 

@@ -98,11 +98,13 @@ class JobRecord(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """One job under a lease. `ticket` is `<id>:<token>`; the counts are what the row said."""
+    """One job under a lease. `ticket` is `<id>:<token>`; `fields` are those of its row that a worker needs and that
+    differ from their default: uncounted, failures, stalled, max_attempts, priority, backoff.
+    """
 
     ticket: str
     payload: bytes
-    counts: Mapping[str, int]
+    fields: Mapping[str, str]
 
     @property
     def id(self) -> str:
@@ -113,6 +115,11 @@ class Claimed(NamedTuple):
     def token(self) -> int:
         """The claims so far, this one included."""
         return int(self.ticket.partition(":")[2])
+
+    @property
+    def counted(self) -> int:
+        """The claims that count against the budget, this one included."""
+        return self.token - int(self.fields.get("uncounted", 0))
 
 
 class Settlement(NamedTuple):
@@ -578,18 +585,18 @@ def _seconds(microseconds: bytes) -> float | None:
 
 def _claimed(answer: list[bytes], first: int) -> list[Claimed]:
     return [
-        Claimed(answer[i].decode(), answer[i + 2], _counts(answer[i + 1])) for i in range(first, len(answer), 3)
+        Claimed(answer[i].decode(), answer[i + 2], _fields(answer[i + 1])) for i in range(first, len(answer), 3)
     ]
 
 
-_NO_COUNTS: Final[Mapping[str, int]] = {}
+_NO_FIELDS: Final[Mapping[str, str]] = {}
 
 
-def _counts(text: bytes) -> Mapping[str, int]:
+def _fields(text: bytes) -> Mapping[str, str]:
     if not text:
-        return _NO_COUNTS
-    pairs = (part.partition("=") for part in text.decode().split(","))
-    return {name: int(value) for name, _, value in pairs}
+        return _NO_FIELDS
+    pairs = (part.partition("=") for part in text.decode(errors="replace").split(","))
+    return {name: value for name, _, value in pairs}
 
 
 def _by_ticket(answer: list[bytes]) -> dict[str, str]:

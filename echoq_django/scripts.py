@@ -173,11 +173,16 @@ def _with_constants(text: str, included: Iterable[str]) -> str:
     values: dict[str, str] = {}
     for name in included:
         header = _header(_include_path(name).read_text(encoding="utf-8"))
-        values.update(pair.split("=", 1) for pair in _field(header, "constants"))
+        for pair in _field(header, "constants"):
+            constant, _, value = pair.partition("=")
+            values[constant] = value
     if not values:
         return text
     pattern = re.compile(rf"\b({'|'.join(values)})\b")
-    lines = (line if line.startswith("--") else pattern.sub(lambda found: values[found[1]], line) for line in text.splitlines())
+    lines = text.splitlines()
+    for i, line in enumerate(lines):
+        if not line.startswith("--"):
+            lines[i] = pattern.sub(lambda found: values[found[1]], line)
     return "\n".join(lines) + "\n"
 
 

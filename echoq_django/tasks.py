@@ -78,7 +78,8 @@ class _Plan:
 
     __slots__ = ("fields", "most_bytes", "policy", "priority", "queue", "settings")
 
-    def __init__(self, options: Options, current: Settings) -> None:
+    def __init__(self, task: Task[Any, Any], current: Settings) -> None:
+        options = task.options
         defaults = current.queues.get(options.queue, {})
 
         def choice(name: str, fallback: Any) -> Any:
@@ -97,6 +98,9 @@ class _Plan:
         retain = retain_field(choice("retain", None))
         if retain is not None:
             fields.append(("retain", retain))
+        if task.base is not None and self.policy != task.base.plan().policy:
+            # A worker finds the policy of the task by its name; another one travels with the job.
+            fields.append(("backoff", policies.to_text(self.policy)))
         self.fields = tuple(fields)
 
 
@@ -109,6 +113,8 @@ class Task(Generic[P, R]):
         self.name = name
         self.options = options
         self.takes_context = takes_context
+        self.base: Task[P, R] | None = None
+        """The registered task that this is a changed copy of."""
         self._parameters = _Parameters(func, name, takes_context=takes_context)
         self._plan: _Plan | None = None
 
@@ -133,6 +139,7 @@ class Task(Generic[P, R]):
         changed = object.__new__(type(self))
         changed.__dict__.update(self.__dict__)
         changed.options = replace(self.options, **_known(options, (*TASK_OPTIONS, *CALL_OPTIONS)))
+        changed.base = self.base or self
         changed._plan = None  # noqa: SLF001 (a copy of ourselves)
         return changed
 
@@ -181,7 +188,7 @@ class Task(Generic[P, R]):
         """Answer what the options come to under the present settings."""
         plan, current = self._plan, settings()
         if plan is None or plan.settings is not current:
-            plan = self._plan = _Plan(self.options, current)
+            plan = self._plan = _Plan(self, current)
         return plan
 
     def _new_job(self, plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any], where: str = "") -> NewJob:

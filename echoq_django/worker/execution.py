@@ -11,7 +11,7 @@ from django.db import close_old_connections, connections
 from django.db.backends.signals import connection_created
 
 from echoq_django import jobs, registry
-from echoq_django.backoff import delay_ms
+from echoq_django.backoff import delay_ms, from_text
 from echoq_django.errors import (
     BadEnvelope,
     Cancel,
@@ -27,6 +27,7 @@ from echoq_django.queues import JobRecord, Settlement
 from echoq_django.states import JobState
 
 if TYPE_CHECKING:
+    from echoq_django.backoff import Backoff
     from echoq_django.payloads import Envelope
     from echoq_django.queues import Claimed
     from echoq_django.tasks import Task
@@ -84,7 +85,7 @@ class Execution:
 
     def _put_back_unknown(self, claimed: Claimed, error: UnknownTask) -> Settlement:
         """Put a job of an unknown task back for 5 to 60 s: a newer worker may know it."""
-        seen_before = min(claimed.counts.get("uncounted", 0), 10)
+        seen_before = min(int(claimed.fields.get("uncounted", 0)), 10)
         ms = min(FIRST_UNKNOWN_MS * 2**seen_before, LONGEST_UNKNOWN_MS)
         logger.warning("job.unknown %s on %s: %s", claimed.id, self._queue, error, extra=_extra(claimed, self._queue))
         wait_ms = random.randint(max(FIRST_UNKNOWN_MS, ms // 2), ms)
@@ -105,12 +106,9 @@ class Execution:
         if isinstance(error, LeaseLost):
             logger.warning("job.lost %s %s: %s", claimed.id, task.name, error, extra=extra)
             return Settlement("lost", ticket)
-        counted = claimed.token - claimed.counts.get("uncounted", 0)
-        if isinstance(error, Retry):
-            wait_ms = error.delay_ms
-        else:
-            wait_ms = delay_ms(task.plan().policy, max(1, counted))
-        if counted >= claimed.counts.get("max_attempts", DEFAULT_MAX_ATTEMPTS):
+        counted = claimed.counted
+        wait_ms = error.delay_ms if isinstance(error, Retry) else delay_ms(_policy(claimed, task), max(1, counted))
+        if counted >= int(claimed.fields.get("max_attempts", DEFAULT_MAX_ATTEMPTS)):
             logger.error("job.dead %s %s after %d attempts", claimed.id, task.name, counted, exc_info=error, extra=extra)
         else:
             logger.warning(
@@ -134,7 +132,7 @@ class _Holder(jobs.Running):
         job = self._job
         if job is None:
             claimed = self._claimed
-            fields = {name: str(value).encode() for name, value in claimed.counts.items()}
+            fields = {name: value.encode() for name, value in claimed.fields.items()}
             fields |= {
                 "state": JobState.ACTIVE.encode(),
                 "attempts": str(claimed.token).encode(),
@@ -144,6 +142,18 @@ class _Holder(jobs.Running):
             job.ticket = claimed.ticket
             self._job = job
         return job
+
+
+def _policy(claimed: Claimed, task: Task[..., Any]) -> Backoff:
+    """Answer the policy that travels with the job, else the task's."""
+    text = claimed.fields.get("backoff")
+    if text is None:
+        return task.plan().policy
+    try:
+        return from_text(text)
+    except ValueError as error:
+        logger.warning("Job %s is retried by its task's policy: %s", claimed.id, error)
+        return task.plan().policy
 
 
 def _error_text(error: BaseException) -> str:

@@ -18,7 +18,7 @@ def test_claim_hands_out_a_job_under_a_lease(queue, redis_state, child):
 
     (job,) = queue.claim(child, 7, lease_ms=30_000, limit=1)
 
-    assert (job.ticket, job.id, job.token, job.payload, job.counts) == (
+    assert (job.ticket, job.id, job.token, job.payload, job.fields) == (
         "JOB_A:1",
         "JOB_A",
         1,
@@ -66,7 +66,7 @@ def test_claim_hands_out_the_counts_that_a_worker_needs(queue, redis_state, chil
 
     (job,) = queue.claim(child, **LEASE)
 
-    assert (job.token, job.counts) == (4, counts)
+    assert (job.token, job.fields) == (4, {name: str(value) for name, value in counts.items()})
 
 
 def test_claim_ends_before_too_many_bytes_but_takes_one_job(queue, redis_state, child):

@@ -17,6 +17,8 @@ from echoq_django.backoff import (
     Jitter,
     Polynomial,
     delay_ms,
+    from_text,
+    to_text,
     whole_ms,
 )
 
@@ -199,3 +201,32 @@ def test_a_length_out_of_bounds_is_refused_by_name(length, said):
 def test_a_length_of_another_type_is_refused_by_name(length):
     with pytest.raises(TypeError, match=r"^timeout takes a timedelta or seconds"):
         whole_ms(length, name="timeout")
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Fixed(ms=0),
+        Exponential(base_ms=1, cap_ms=2),
+        Jitter(Jitter(Fixed(ms=7))),
+        Polynomial(exponent=2, base_ms=100, jitter_ms=3),
+        Polynomial(exponent=1.5, base_ms=0, jitter_ms=0),
+        Polynomial(exponent=1e-7, base_ms=0, jitter_ms=0),
+    ],
+)
+def test_a_policy_comes_back_from_its_text(policy):
+    assert from_text(to_text(policy)) == policy
+    assert "," not in to_text(policy)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "fixed", "fixed:", "fixed:x", "fixed:-1", "fixed:1:2", "jitter:", "jitter:" * 5000, "none:1", "exponential:1"]
+)
+def test_a_text_that_is_no_policy_is_refused(text):
+    with pytest.raises(ValueError, match="is no backoff policy"):
+        from_text(text)
+
+
+def test_only_a_policy_has_a_text():
+    with pytest.raises(TypeError, match="to_text"):
+        to_text("fixed:1")
