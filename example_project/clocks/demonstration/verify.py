@@ -56,7 +56,7 @@ def wrong_changes(jobs: Mapping[str, echoq.Job[Any]], since: datetime) -> Iterat
     stored: dict[str, list[ClockChange]] = {zone: [] for zone in jobs}
     for change in ClockChange.objects.all():
         stored.setdefault(change.zone, []).append(change)
-    noons = [since, *(since + DAY / 2 + DAY * day for day in range(TEN_YEARS.days)), since + TEN_YEARS]
+    noons = [since, *(since + DAY / 2 + DAY * day for day in range(0, TEN_YEARS.days, 3)), since + TEN_YEARS]
     for zone, changes in stored.items():
         if zone not in jobs:
             yield f"{zone}: {len(changes)} changes are stored, and no job was to do so."
