@@ -187,6 +187,21 @@ class Wire:
         """Say whether there is a connection."""
         return self._connection is not None
 
+    def mend(self) -> None:
+        """Close the connection if the server has hung up meanwhile, as it does with idle ones.
+
+        For calls that cannot be sent twice: without this, the first after an idle time would fail.
+        """
+        connection = self._connection
+        if connection is None:
+            return
+        try:
+            hung_up = connection.can_read(0)
+        except (redis.RedisError, OSError):
+            hung_up = True
+        if hung_up:
+            self.close()
+
     def close(self) -> None:
         """Close the connection; the next call opens another."""
         connection, self._connection = self._connection, None

@@ -17,7 +17,7 @@ from redis.exceptions import ResponseError
 from echoq_django.conf import settings
 from echoq_django.connections import LOST, Wire, as_error, packed_call, producer
 from echoq_django.errors import EnqueueFailed, JobNotFound, WrongState
-from echoq_django.keys import keys_of, queues_key
+from echoq_django.keys import QUEUE_NAME, keys_of, queues_key
 from echoq_django.scripts import pack, script
 from echoq_django.states import JobState
 
@@ -146,11 +146,10 @@ class Exchanged(NamedTuple):
 
 
 class Beaten(NamedTuple):
-    """What a beat did: jobs reaped, promoted and trimmed, and the seconds to the next score, or None."""
+    """What a beat did: jobs reaped and promoted, and the seconds to the next score, or None."""
 
     reaped: int
     promoted: int
-    trimmed: int
     next_in: float | None
 
 
@@ -406,18 +405,25 @@ class Queue:
         return int(self._call("reap", values, resend=True)[1])
 
     def beat(self, limit: int = 100) -> Beaten:
-        """Reap, promote, trim, ring for work that waits unheard, and forget workers that fell silent."""
+        """Reap, promote, and ring for work that waits unheard."""
         values: dict[str, Argument] = {
             "limit": limit,
             "max_stalled": settings().max_stalled,
             "retention": retention(),
         }
         answer = self._call("beat", values, resend=True)
-        return Beaten(int(answer[1]), int(answer[2]), int(answer[3]), _seconds(answer[4]))
+        return Beaten(int(answer[1]), int(answer[2]), _seconds(answer[3]))
+
+    def tidy(self, limit: int = 200) -> int:
+        """Trim up to `limit` jobs that ended long ago or are too many, and forget workers that fell silent.
+
+        Answers how many rows went.
+        """
+        return int(self._call("tidy", {"limit": limit, "retention": retention()}, resend=True)[1])
 
     def workers(self) -> dict[str, str]:
         """List the live workers with `<last heartbeat ms> <lease ms> <facts>`, and children with their executors."""
-        reply = self.wire.execute("HGETALL", self.keys.of("workers"))
+        reply = _read(self.wire, "HGETALL", self.keys.of("workers"))
         return {reply[i].decode(): reply[i + 1].decode() for i in range(0, len(reply), 2)}
 
     # ── People ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -513,12 +519,28 @@ class Queue:
     ) -> Any:
         called = script(name)
         job_key = None if job_id is None else self.keys.job(job_id)
-        return self.wire.call(called, self.keys.base, called.arguments(values, rest), job_key=job_key, resend=resend)
+        arguments = called.arguments(values, rest)
+        wire = self.wire
+        if not resend:
+            wire.mend()
+        return wire.call(called, self.keys.base, arguments, job_key=job_key, resend=resend)
 
 
 def known() -> list[str]:
-    """List the queues that have had a job or a worker, sorted."""
-    return sorted(name.decode() for name in producer().execute("SMEMBERS", queues_key()))
+    """List the queues that have had a job or a worker, sorted; what cannot be a queue's name is passed over."""
+    names = (name.decode(errors="replace") for name in _read(producer(), "SMEMBERS", queues_key()))
+    return sorted(name for name in names if QUEUE_NAME.fullmatch(name))
+
+
+def _read(wire: Wire, *command: Argument) -> Any:
+    """Run a plain command that changes nothing, once more after the connection broke."""
+    try:
+        try:
+            return wire.execute(*command)
+        except LOST:
+            return wire.execute(*command)
+    except ResponseError as error:
+        raise as_error(error) from error
 
 
 def list_queue(name: str, wire: Wire) -> None:

@@ -7,17 +7,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import update_wrapper
+from itertools import chain
 from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
 from echoq_django import backoff as policies
 from echoq_django import ids, registry
 from echoq_django.backoff import Backoff, whole_ms
 from echoq_django.conf import OUTCOMES, Settings, settings
-from echoq_django.errors import PayloadTooLarge
+from echoq_django.errors import EnqueueFailed, PayloadTooLarge
 from echoq_django.jobs import Job, RunningJob, current_job, in_thread, instant_ms
 from echoq_django.keys import check_queue_name
 from echoq_django.payloads import encode_envelope
 from echoq_django.queues import Enqueued, NewJob, Queue
+from echoq_django.states import JobState
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -225,8 +227,8 @@ class Task(Generic[P, R]):
             score=answer.due_ms,
             duplicate=answer.duplicate,
         )
-        if answer.duplicate:
-            # The row is another call's: show that one.
+        if answer.duplicate or (answer.state == JobState.SCHEDULED and answer.due_ms is None):
+            # The row is another call's, or it says when a job runs whose reply was lost: show that one.
             record = plan.queue.get(new.id)
             if record is not None:
                 job._show(record)  # noqa: SLF001
@@ -386,8 +388,13 @@ def enqueue_many(calls: Iterable[Call[Any]]) -> list[Job[Any]]:
     for i, (plan, _) in enumerate(prepared):
         by_queue.setdefault(plan.queue, []).append(i)
     jobs: list[Job[Any] | None] = [None] * len(items)
+    unsent = [[prepared[i][1].id for i in places] for places in by_queue.values()]
     for queue, places in by_queue.items():
-        answers = queue.enqueue_many([prepared[i][1] for i in places])
+        del unsent[0]
+        try:
+            answers = queue.enqueue_many([prepared[i][1] for i in places])
+        except EnqueueFailed as error:
+            raise EnqueueFailed([*error.job_ids, *chain.from_iterable(unsent)]) from error.__cause__
         for i, answer in zip(places, answers, strict=True):
             plan, new = prepared[i]
             call = items[i]
@@ -409,7 +416,8 @@ def _prepare(i: int, item: object) -> tuple[_Plan, NewJob]:
     except PayloadTooLarge as error:
         raise PayloadTooLarge(error.size, error.limit, f"items[{i}]") from None
     except (TypeError, ValueError) as error:
-        raise type(error)(f"items[{i}]: {error}") from error
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"items[{i}]: {error}") from error
 
 
 def retain_field(retain: Retain | None) -> str | None:
