@@ -70,7 +70,7 @@ MOVES: Final = _table(
     cancel                                  | active                                   | active
     reprocess                               | completed dead cancelled                 | pending
     remove purge                            | pending scheduled completed dead cancelled | (gone)
-    beat                                    | completed dead cancelled                 | (gone)
+    tidy                                    | completed dead cancelled                 | (gone)
     """
 )
 """Which states each verb moves a job from and to; the header of its script says the same.

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("echoq.beats")
 
 BEAT_SECONDS: Final = 2.0
+TIDY_SECONDS: Final = 20.0
 LIST_SECONDS: Final = 60.0
 DISCOVER_SECONDS: Final = 10.0
 MANY: Final = 1000
@@ -71,11 +72,12 @@ class Beats:
             self._looked_after.add(name)
             queue = Queue(name, self.wire)
             self.each.append(Beat(f"beat of {name}", BEAT_SECONDS, partial(_beat, queue)))
+            self.each.append(Beat(f"tidying of {name}", TIDY_SECONDS, partial(_tidy, queue)))
             self.each.append(Beat(f"list of {name}", LIST_SECONDS, partial(_list, queue)))
 
 
 def beat(queue: Queue) -> Beaten:
-    """Reap, promote, trim and ring once."""
+    """Reap, promote and ring once."""
     done = queue.beat(MANY)
     if done.reaped:
         logger.warning("job.stalled %d of queue %s lost their worker", done.reaped, queue.name)
@@ -84,7 +86,11 @@ def beat(queue: Queue) -> Beaten:
 
 def _beat(queue: Queue) -> bool:
     done = beat(queue)
-    return done.reaped >= MANY or done.promoted >= MANY or done.trimmed >= MANY_TRIMMED
+    return done.reaped >= MANY or done.promoted >= MANY
+
+
+def _tidy(queue: Queue) -> bool:
+    return queue.tidy(MANY_TRIMMED) >= MANY_TRIMMED
 
 
 def _list(queue: Queue) -> bool:

@@ -1,39 +1,29 @@
-"""beat: reap, promote, trim and ring for work that waits unheard; forget workers that fell silent."""
+"""beat: reap, promote, and ring for work that waits unheard."""
 
 import pytest
 
 from echoq_django.errors import ScriptFault
 
 
-def test_beat_reaps_promotes_and_trims(queue, redis_state):
-    day = 86_400_000
-    redis_state.clock(40 * day)
-    redis_state.put(
-        active={"JOB_late": 40 * day, "JOB_held": 41 * day},
-        schedule={"JOB_due": 40 * day, "JOB_far": 40 * day + 1_500},
-        completed={"JOB_old": 39 * day, "JOB_new": 39 * day + 1},
-        dead={"JOB_long_dead": 10 * day, "JOB_dead": 10 * day + 1},
-        cancelled={"JOB_off": 5},
-    )
+def test_beat_reaps_and_promotes(queue, redis_state):
+    redis_state.clock(5_000)
+    redis_state.put(active={"JOB_late": 5_000, "JOB_held": 5_001}, schedule={"JOB_due": 5_000, "JOB_far": 6_500})
 
-    assert queue.beat() == (1, 1, 3, 1.5)
+    assert queue.beat() == (1, 1, 1.5)
 
-    assert redis_state.read("active", "schedule", "pending", "completed", "dead", "cancelled") == {
-        "active": {"JOB_held": 41 * day},
-        "schedule": {"JOB_far": 40 * day + 1_500},
+    assert redis_state.read("active", "schedule", "pending") == {
+        "active": {"JOB_held": 5_001},
+        "schedule": {"JOB_far": 6_500},
         "pending": ["JOB_due", "JOB_late"],
-        "completed": {"JOB_new": 39 * day + 1},
-        "dead": {"JOB_dead": 10 * day + 1},
-        "cancelled": [],
     }
-    assert redis_state.row("JOB_old") == {}
+    redis_state.client.delete(redis_state.key("pending"))
     with redis_state.unchanged():
-        assert queue.beat() == (0, 0, 0, 1.5)
+        assert queue.beat() == (0, 0, 1.5)
 
 
 def test_beat_in_an_empty_queue_does_nothing(queue, redis_state):
     with redis_state.unchanged():
-        assert queue.beat() == (0, 0, 0, None)
+        assert queue.beat() == (0, 0, None)
 
 
 def test_beat_stops_at_its_limit(queue, redis_state):
@@ -58,18 +48,6 @@ def test_beat_does_not_ring_where_nothing_waits(queue, redis_state):
     queue.beat()
 
     assert redis_state.bells == 0
-
-
-@pytest.mark.parametrize(("now", "lives"), [(1_090_000, True), (1_090_001, False)])
-def test_beat_forgets_a_worker_that_was_silent_for_three_leases(queue, redis_state, child, now, lives):
-    queue.heartbeat("worker", [], lease_ms=30_000, facts="")
-    queue.join("other:0:1", 4)
-    redis_state.clock(now)
-
-    queue.beat()
-
-    assert set(queue.workers()) == ({"worker", child, "other:0:1"} if lives else {"other:0:1"})
-    assert redis_state.client.hget(redis_state.key("meta"), "executors") == (b"5" if lives else b"4")
 
 
 def test_beat_buries_broken_rows_and_goes_on(queue, redis_state, broken_row):

@@ -118,6 +118,7 @@ class Walk:
             "sweep": lambda: queue.sweep(pick(CHILDREN), pick([[], [ticket]])),
             "reap": queue.reap,
             "beat": queue.beat,
+            "tidy": queue.tidy,
             "cancel": lambda: queue.cancel(job_id),
             "reprocess": lambda: queue.reprocess(job_id),
             "remove": lambda: queue.remove(job_id),

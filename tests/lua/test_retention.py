@@ -47,9 +47,9 @@ def test_an_ended_job_is_kept_by_the_rule_of_the_queue(queue, redis_state, endin
 
     assert redis_state.where("JOB_A") == [outcome]
     redis_state.clock(1_000_000 + KEPT[outcome] - 1)
-    assert queue.beat().trimmed == 0
+    assert queue.tidy() == 0
     redis_state.clock(1_000_000 + KEPT[outcome])
-    assert queue.beat().trimmed == 1
+    assert queue.tidy() == 1
     assert [key for key in redis_state.snapshot() if "JOB_A" in key] == []
     assert redis_state.where("JOB_A") == []
 
@@ -105,9 +105,9 @@ def test_a_job_is_kept_by_its_own_rule(queue, redis_state, retain, ms):
     assert redis_state.read("expiry") == {"expiry": [] if ms is None else {"JOB_A": 1_000_000 + ms}}
     kept = KEPT["completed"] if ms is None else ms
     redis_state.clock(1_000_000 + kept - 1)
-    assert queue.beat().trimmed == 0
+    assert queue.tidy() == 0
     redis_state.clock(1_000_000 + kept)
-    assert queue.beat().trimmed == 1
+    assert queue.tidy() == 1
     assert redis_state.where("JOB_A") == []
 
 
@@ -119,7 +119,7 @@ def test_the_oldest_go_when_there_are_too_many(queue, redis_state, configure, en
     put(redis_state)
 
     end(queue)
-    queue.beat()
+    queue.tidy()
 
     assert redis_state.read(outcome) == {outcome: {"JOB_3": 3, "JOB_4": 4, "JOB_A": 1_000_000}}
     assert redis_state.row("JOB_1") == redis_state.row("JOB_2") == {}
@@ -159,7 +159,7 @@ def test_at_most_two_hundred_go_in_one_call(queue, redis_state):
         expiry={f"JOB_c{i}": 5 for i in range(50)},
     )
 
-    assert [queue.beat().trimmed for _ in range(3)] == [200, 200, 0]
+    assert [queue.tidy() for _ in range(3)] == [200, 200, 0]
     assert redis_state.snapshot() == {}
 
 
@@ -182,7 +182,7 @@ def test_jobs_that_are_kept_longer_do_not_hide_those_behind_them(queue, redis_st
     redis_state.put(completed=longer, rows={one: {"retain": str(10 * now)} for one in longer})
     redis_state.put(completed={"JOB_plain": 1_000}, expiry=dict.fromkeys(longer, 10 * now))
 
-    trimmed = [queue.beat().trimmed for _ in range(4)]
+    trimmed = [queue.tidy() for _ in range(4)]
 
     assert sum(trimmed) == 1
     assert redis_state.where("JOB_plain") == []
@@ -196,7 +196,7 @@ def test_a_job_that_lives_is_never_trimmed(queue, redis_state):
     redis_state.client.zadd(redis_state.key("expiry"), {"JOB_B": 5})
     rows = redis_state.row("JOB_A"), redis_state.row("JOB_B")
 
-    queue.beat()
+    queue.tidy()
 
     assert (redis_state.row("JOB_A"), redis_state.row("JOB_B")) == rows
     assert redis_state.where("JOB_A") == redis_state.where("JOB_B") == ["pending"]
@@ -206,6 +206,6 @@ def test_an_id_is_free_again_once_its_row_is_gone(queue, redis_state):
     put(redis_state, retain="5")
     queue.complete("JOB_A:1")
     redis_state.clock(1_000_005)
-    queue.beat()
+    queue.tidy()
 
     assert queue.schedule("JOB_A", b"x", mode="in", value=5)

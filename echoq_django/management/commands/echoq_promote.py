@@ -40,10 +40,9 @@ class Command(BaseCommand):
         if options["once"]:
             with redis_or_error():
                 for name in options["queue"] or all_queues():
-                    moved = beat(Queue(name))
-                    self.stdout.write(
-                        f"{name}: {moved.reaped} reaped, {moved.promoted} promoted, {moved.trimmed} trimmed"
-                    )
+                    queue = Queue(name)
+                    moved, trimmed = beat(queue), queue.tidy()
+                    self.stdout.write(f"{name}: {moved.reaped} reaped, {moved.promoted} promoted, {trimmed} trimmed")
             return
         wake_read, wake_write = os.pipe()
 

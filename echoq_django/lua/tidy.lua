@@ -1,0 +1,33 @@
+-- tidy: trim jobs that ended long ago or are too many, and forget workers that fell silent for three leases.
+-- moves    completed -> (gone), dead -> (gone), cancelled -> (gone)
+-- KEYS     completed dead cancelled expiry meta workers
+-- ARGV     limit retention
+-- answers  {"tidied", rows trimmed}
+-- include  queue checks now_ms rows finish trim roster
+
+q.completed, q.dead, q.cancelled, q.expiry = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+q.meta, q.workers = KEYS[5], KEYS[6]
+local limit = whole(ARGV[1], 1, 200)
+if not limit then
+  return refuse('limit', 'must be a whole number from 1 to 200')
+end
+local wrong = read_retention(ARGV[2])
+if wrong then
+  return wrong
+end
+touch_sets()
+local listed = redis.call('HGETALL', q.workers)
+
+local trimmed = trim_expired(limit)
+for state in pairs(POSITION) do
+  if trimmed < limit then
+    trimmed = trimmed + trim(state, limit - trimmed)
+  end
+end
+for i = 1, #listed, 2 do
+  local seen, lease = string.match(listed[i + 1], '^(%d+) (%d+) ')
+  if seen and tonumber(seen) + 3 * tonumber(lease) < now_ms then
+    strike(listed[i])
+  end
+end
+return {'tidied', digits(trimmed)}
