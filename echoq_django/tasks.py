@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import update_wrapper
@@ -14,7 +15,8 @@ from echoq_django import backoff as policies
 from echoq_django import ids, registry
 from echoq_django.backoff import Backoff, whole_ms
 from echoq_django.conf import OUTCOMES, Settings, settings
-from echoq_django.errors import EnqueueFailed, PayloadTooLarge
+from echoq_django.connections import LOST
+from echoq_django.errors import EnqueueFailed, PayloadTooLarge, QueueBroken
 from echoq_django.jobs import Job, RunningJob, current_job, in_thread, instant_ms
 from echoq_django.keys import check_queue_name
 from echoq_django.payloads import encode_envelope
@@ -229,7 +231,9 @@ class Task(Generic[P, R]):
         )
         if answer.duplicate or (answer.state == JobState.SCHEDULED and answer.due_ms is None):
             # The row is another call's, or it says when a job runs whose reply was lost: show that one.
-            record = plan.queue.get(new.id)
+            record = None
+            with suppress(QueueBroken, *LOST):  # the jobs are in; a handle that shows less is no reason to fail
+                record = plan.queue.get(new.id)
             if record is not None:
                 job._show(record)  # noqa: SLF001
         return job
