@@ -1,6 +1,6 @@
 -- For the scripts as they are sent to the server, each composed with its includes (see `make lint`).
 std = "lua51"
-max_line_length = 110
+max_line_length = 120
 self = false
 
 -- What a script finds in Redis and Valkey beside Lua 5.1's own libraries. There is no io, os only has clock.

@@ -1,9 +1,9 @@
--- delay: send a job in hand back to the schedule, nothing counted (EchoMQ's verb, with its wire line).
+-- delay: send a job in hand back to the schedule, nothing counted (EchoMQ's verb, with its wire line; `retention` is ours).
 -- moves    active -> scheduled, active -> cancelled
 -- KEYS     job active schedule
--- ARGV     id token mode value
+-- ARGV     id token mode value retention
 -- answers  1
--- include  queue checks now_ms rows bell admit finish trim settle settle_one
+-- include  queue checks ids now_ms rows bell place admit finish trim settle settle_one
 
 q.active, q.schedule = KEYS[2], KEYS[3]
 local id, token, mode, value = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -18,11 +18,13 @@ end
 if not whole(token, 0) then
   return refuse('token', 'must be the whole number that the claim returned')
 end
-read_retention()
+wrong = read_retention(ARGV[5])
+if wrong then
+  return wrong
+end
 listen()
 touch_sets()
 local score = price(mode, tonumber(value))
-rings_earlier(math.huge)
 local row, refusal = judge('delay', id, token, redis.call('ZSCORE', q.active, id))
 if refusal == 'broken' then
   bury_broken(row, fault_of(row))

@@ -3,7 +3,7 @@
 -- KEYS     job pending schedule wake meta
 -- ARGV     id payload mode value priority field...
 -- answers  {"enqueued", score or ""} | {"duplicate", state}
--- include  queue checks now_ms bell admit
+-- include  queue checks ids now_ms bell place admit
 
 q.pending, q.schedule, q.wake, q.meta = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local job = KEYS[1]

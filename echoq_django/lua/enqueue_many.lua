@@ -3,7 +3,7 @@
 -- KEYS     pending schedule wake meta
 -- ARGV     count job...
 -- answers  {("enqueued", score or "") or ("duplicate", state), ...}, two for each job
--- include  queue checks now_ms bell admit
+-- include  queue checks ids now_ms bell place admit
 
 -- A job is: id payload mode value priority, how many fields follow, and these.
 q.pending, q.schedule, q.wake, q.meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4]

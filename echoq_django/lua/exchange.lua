@@ -4,7 +4,7 @@
 -- ARGV     child thread lease_ms limit most_bytes max_stalled retention completed settlement...
 -- answers  {"exchanged" or "paused" or "unregistered", pending left, us to the next score or -1, refused, claimed,
 --          (ticket, word) for each refused, (ticket, fields, payload) for each claimed}
--- include  queue checks now_ms rows bell admit finish trim settle take promote_due
+-- include  queue checks now_ms rows bell place finish trim settle take promote_due
 
 -- `completed` counts the tickets that follow and need nothing but "done"; after them a settlement is: verb ticket
 -- number text.
@@ -48,15 +48,12 @@ for i = FIRST + done, #ARGV, 4 do
 end
 
 -- Read.
-local facts = redis.call('HMGET', q.meta, 'executors')
 local is_registered = redis.call('HEXISTS', q.workers, child) == 1
-local paused = listen()
+local is_paused, executors = listen()
+local first = redis.call('ZRANGE', q.schedule, 0, 0, 'WITHSCORES')
 local refused, accepted, leaving, judged, broken = {}, {}, {}, {}, {}
 touch_sets()
 if #ids > 0 then
-  if others > 0 then
-    rings_earlier(math.huge)
-  end
   local leases = redis.call('ZMSCORE', q.active, unpack(ids))
   for i, id in ipairs(ids) do
     local settlement, row, word = settlements[i], nil, 'stale'
@@ -94,7 +91,10 @@ for _, row in ipairs(broken) do
 end
 trim_ended()
 
-promote_due(100)
+local is_due = first[2] and tonumber(first[2]) <= now_ms
+if is_due then
+  promote_due(100)
+end
 local answer = {'', '', '', digits(#refused / 2), '0'}
 for i, text in ipairs(refused) do
   answer[5 + i] = text
@@ -103,11 +103,10 @@ local pending = redis.call('ZCARD', q.pending)
 local word = 'exchanged'
 if not is_registered then
   word = 'unregistered'
-elseif paused then
+elseif is_paused then
   word = 'paused'
 elseif limit > 0 and pending > 0 then
-  local executors = whole(facts[1], 1) or 1
-  local share = math.min(limit, math.ceil(pending / executors))
+  local share = math.min(limit, math.ceil(pending / (whole(executors, 1) or 1)))
   local claimed = take(answer, share, child .. ':' .. thread, lease_ms, most_bytes)
   pending = redis.call('ZCARD', q.pending)
   if pending > 0 then
@@ -116,5 +115,8 @@ elseif limit > 0 and pending > 0 then
   answer[5] = digits(claimed)
 end
 count_up()
-answer[1], answer[2], answer[3] = word, digits(pending), next_in_us()
+if is_due or others > 0 then
+  first = nil
+end
+answer[1], answer[2], answer[3] = word, digits(pending), next_in_us(first)
 return answer

@@ -3,7 +3,7 @@
 -- KEYS     job pending schedule active completed dead cancelled expiry
 -- ARGV     id
 -- answers  {"removed"} | {"missing"}
--- include  queue checks now_ms rows finish
+-- include  queue checks ids now_ms rows finish
 
 q.pending, q.schedule, q.active, q.completed = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 q.dead, q.cancelled, q.expiry = KEYS[6], KEYS[7], KEYS[8]

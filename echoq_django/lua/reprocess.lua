@@ -3,7 +3,7 @@
 -- KEYS     job pending completed dead cancelled expiry wake meta
 -- ARGV     id
 -- answers  {"pending"} | {"missing"}
--- include  queue checks now_ms rows bell admit
+-- include  queue checks ids now_ms rows bell place
 
 q.pending, q.completed, q.dead, q.cancelled = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 q.expiry, q.wake, q.meta = KEYS[6], KEYS[7], KEYS[8]

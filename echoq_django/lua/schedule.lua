@@ -3,7 +3,7 @@
 -- KEYS     job schedule
 -- ARGV     id payload mode value
 -- answers  1 | 0 for an id that has a row
--- include  queue checks now_ms bell admit
+-- include  queue checks ids now_ms bell place admit
 
 q.schedule = KEYS[2]
 local job = KEYS[1]

@@ -119,10 +119,22 @@ def test_complete_buries_a_row_that_has_lost_its_attempts(queue, redis_state):
     assert redis_state.row("JOB_A")["reason"] == "broken"
 
 
-def test_complete_moves_a_broken_row_out_of_the_set_where_it_ended(queue, redis_state):
-    redis_state.put(completed=["JOB_A"], rows={"JOB_A": {"attempts": None}}, expiry={"JOB_A": 5})
+@pytest.mark.parametrize("name", ["pending", "schedule", "completed", "cancelled"])
+def test_complete_moves_a_broken_row_out_of_any_set(queue, redis_state, name):
+    redis_state.put(**{name: ["JOB_A"]}, rows={"JOB_A": {"attempts": None}}, expiry={"JOB_A": 5})
 
     with pytest.raises(WrongState, match="broken"):
         queue.complete("JOB_A:1")
 
     assert redis_state.where("JOB_A") == ["dead"]
+
+
+def test_complete_late_forgets_how_long_the_dead_job_was_to_be_kept(queue, redis_state):
+    redis_state.put(
+        dead=["JOB_A"],
+        expiry={"JOB_A": 9_000_000},
+        rows={"JOB_A": {"reason": "stalled", "retain": ",8000000,"}},
+    )
+    queue.complete("JOB_A:1")
+
+    assert redis_state.where("JOB_A") == ["completed"]

@@ -59,6 +59,19 @@ def test_delay_of_a_job_whose_cancel_was_asked_for_ends_it(queue, redis_state):
     assert redis_state.row("JOB_A")["reason"] == "cancelled"
 
 
+def test_delay_buries_a_broken_row(queue, redis_state, broken_row):
+    broken_row.put("active", 9_000_000)
+    if broken_row.what in ("attempts not a number", "attempts negative"):
+        with redis_state.refused(StaleToken):  # no token equals such attempts
+            queue.delay("JOB_broken", 1, value=5)
+        return
+
+    with pytest.raises(WrongState, match="broken"):
+        queue.delay("JOB_broken", 1, value=5)
+
+    broken_row.assert_buried()
+
+
 def test_delay_refuses_what_is_not_held(queue, redis_state, not_held):
     """Cases 19 and 21: never in both sets."""
     with redis_state.refused(not_held):

@@ -149,6 +149,7 @@ def test_reap_refuses_strange_numbers(redis_state, strange_number, name):
         ("complete", {"ticket": "JOB_A:1", "result": ""}),
         ("retry", {"ticket": "JOB_A:1", "delay_ms": 0, "error": ""}),
         ("release", {"ticket": "JOB_A:1"}),
+        ("delay", {"id": "JOB_A", "token": 1, "mode": "in", "value": 5, "job_id": "JOB_A"}),
         ("bury", {"ticket": "JOB_A:1", "error": ""}),
         ("sweep", {"owner": "w:0:1", "offset": 0, "limit": 5}),
     ],

@@ -21,6 +21,7 @@ ENDINGS = {
         lambda queue: exchange(queue, settlements=[Settlement("cancel", "JOB_A:1")]),
     ),
     "release": ("cancelled", lambda queue: [queue.cancel("JOB_A"), queue.release("JOB_A:1")]),
+    "delay": ("cancelled", lambda queue: [queue.cancel("JOB_A"), queue.delay("JOB_A", 1, value=5)]),
     "sweep": ("cancelled", lambda queue: [queue.cancel("JOB_A"), queue.sweep("worker:0:1")]),
     "cancel": ("cancelled", lambda queue: [queue.release("JOB_A:1"), queue.cancel("JOB_A")]),
 }

@@ -1,6 +1,6 @@
 -- admit: makes the row of a new job and gives the job its place.
--- include  queue checks now_ms bell
--- defines  price check_new state_there admit place
+-- include  queue checks ids now_ms bell place
+-- defines  price check_new state_there admit
 
 local function price(mode, value)
   if mode == 'at' then
@@ -39,11 +39,6 @@ local function state_there(key)
   end
   local state = redis.pcall('HGET', key, 'state')
   return type(state) == 'string' and state or ''
-end
-
--- Puts a job where claims find it.
-local function place(id, priority)
-  redis.call('ZADD', q.pending, 0 - priority, id)
 end
 
 -- Writes one new job. `first` to `last` are the places of its further fields in ARGV. The set comes before the row: a

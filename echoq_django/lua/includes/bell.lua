@@ -4,11 +4,13 @@
 
 local bell_is_silent, paused, first_due
 
--- Reads what ringing depends on; belongs to the read phase of every script that may ring.
+-- Reads what ringing depends on; belongs to the read phase of every script that may ring. Answers whether the queue is
+-- paused, and how many executors it has.
 local function listen()
   bell_is_silent = redis.call('LLEN', q.wake) == 0
-  paused = redis.call('HGET', q.meta, 'paused')
-  return paused
+  local facts = redis.call('HMGET', q.meta, 'paused', 'executors')
+  paused = facts[1]
+  return paused, facts[2]
 end
 
 local function ring()
@@ -32,7 +34,8 @@ local function rings_earlier(score)
 end
 
 -- The time until the first score of the schedule, in microseconds, as digits; '-1' when nothing is scheduled.
-local function next_in_us()
-  local first = redis.call('ZRANGE', q.schedule, 0, 0, 'WITHSCORES')
+-- `first` is its first member with the score, where that has been read already.
+local function next_in_us(first)
+  first = first or redis.call('ZRANGE', q.schedule, 0, 0, 'WITHSCORES')
   return first[2] and digits(math.max(0, tonumber(first[2]) * 1000 - now_us)) or '-1'
 end

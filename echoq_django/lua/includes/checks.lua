@@ -1,6 +1,6 @@
 -- checks: what an argument must look like.
 -- constants  LARGEST=9007199254740991
--- defines  whole digits is_job_id split_ticket refuse
+-- defines  whole digits split_ticket refuse
 
 -- The whole number that a text holds, or nil. tonumber alone would take nan, inf, 0x10, 1e3 and ' 5 '.
 local function whole(text, lowest, highest)
@@ -17,10 +17,6 @@ end
 -- A number as decimal digits; tostring would write large ones with an exponent.
 local function digits(number)
   return string.format('%.0f', number)
-end
-
-local function is_job_id(id)
-  return type(id) == 'string' and #id <= 64 and string.find(id, '^JOB[%w_]+$') ~= nil
 end
 
 -- The id and the token of a ticket `<id>:<token>`, or nil.

@@ -1,5 +1,5 @@
 -- promote_due: moves scheduled jobs that are due to where claims find them.
--- include  queue checks now_ms rows bell admit finish
+-- include  queue checks now_ms rows bell place finish
 -- defines  promote_due
 
 -- Moves up to `limit` jobs, oldest score first; answers how many were due. An id without a row is dropped and counted,
@@ -22,6 +22,9 @@ local function promote_due(limit)
         rows[#rows + 1] = row
       end
     end
+  end
+  if #broken > 0 then
+    touch_sets()
   end
 
   redis.call('ZREM', q.schedule, unpack(ids))

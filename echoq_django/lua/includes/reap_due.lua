@@ -1,5 +1,5 @@
 -- reap_due: takes back active jobs whose lease ran out.
--- include  queue checks now_ms rows bell admit finish settle
+-- include  queue checks now_ms rows bell place finish settle
 -- defines  reap_due
 
 -- Takes back up to `limit` jobs, each stalled once more; answers how many leases had run out.
@@ -21,6 +21,9 @@ local function reap_due(limit, max_stalled)
         rows[#rows + 1] = row
       end
     end
+  end
+  if #broken > 0 then
+    touch_sets()
   end
 
   redis.call('ZREM', q.active, unpack(ids))

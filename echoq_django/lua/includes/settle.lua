@@ -1,5 +1,5 @@
 -- settle: how a holder gives jobs back, each under its own token.
--- include  queue checks now_ms rows bell admit finish
+-- include  queue checks now_ms rows bell place finish
 -- defines  judge check_settlement apply
 
 -- Reads what a settlement is about and whether its holder may give it. Answers the row, or nil and a word of NOT_HELD,

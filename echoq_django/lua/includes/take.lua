@@ -2,22 +2,15 @@
 -- include  queue checks now_ms rows finish
 -- defines  take
 
--- The fields that a claim hands out beside the payload, where they differ from their default: `name=value` with commas.
-local HANDED = {[UNCOUNTED] = 'uncounted', [FAILURES] = 'failures', [STALLED] = 'stalled',
-  [MAX_ATTEMPTS] = 'max_attempts', [PRIORITY] = 'priority', [BACKOFF] = 'backoff'}
-
-local function handed_fields(row)
-  local parts = {}
-  for field = UNCOUNTED, BACKOFF do
-    if row[field] then
-      parts[#parts + 1] = HANDED[field] .. '=' .. row[field]
-    end
-  end
-  return table.concat(parts, ',')
-end
+-- The fields that a claim hands out beside the payload, where they differ from their default.
+local HANDED = {
+  [UNCOUNTED] = 'uncounted=', [FAILURES] = 'failures=', [STALLED] = 'stalled=', [MAX_ATTEMPTS] = 'max_attempts=',
+  [PRIORITY] = 'priority=', [BACKOFF] = 'backoff=',
+}
 
 -- Claims up to `limit` jobs with up to `most_bytes` of payload, but always one job; a job that has stalled before
--- travels alone. Appends ticket, fields and payload of each to `answer`; answers how many it took.
+-- travels alone. Appends ticket, fields (`name=value` with commas) and payload of each to `answer`; answers how many
+-- it took.
 local function take(answer, limit, owner, lease_ms, most_bytes)
   local ids = redis.call('ZRANGE', q.pending, 0, limit - 1)
   local rows, broken, strays, ghosts, seen, bytes = {}, {}, 0, 0, 0, 0
@@ -49,6 +42,9 @@ local function take(answer, limit, owner, lease_ms, most_bytes)
   if seen == 0 then
     return 0
   end
+  if #broken > 0 then
+    touch_sets()
+  end
 
   redis.call('ZREMRANGEBYRANK', q.pending, 0, seen - 1)
   local members, n, now = {}, #answer, digits(now_ms)
@@ -60,7 +56,13 @@ local function take(answer, limit, owner, lease_ms, most_bytes)
       redis.call('ZREM', q.schedule, row.id)
     end
     members[2 * i - 1], members[2 * i] = deadline, row.id
-    answer[n + 1], answer[n + 2], answer[n + 3] = row.id .. ':' .. token, handed_fields(row), row[PAYLOAD]
+    local fields = ''
+    for field = UNCOUNTED, BACKOFF do
+      if row[field] then
+        fields = fields .. (fields == '' and '' or ',') .. HANDED[field] .. row[field]
+      end
+    end
+    answer[n + 1], answer[n + 2], answer[n + 3] = row.id .. ':' .. token, fields, row[PAYLOAD]
     n = n + 3
   end
   if #rows > 0 then

@@ -66,7 +66,11 @@ local function trim_ended()
   local left = 200
   for state in pairs(POSITION) do
     if totals[state] and left > 0 then
-      left = left - trim(state, math.min(left, totals[state] + 16))
+      local oldest = redis.call('ZRANGE', q[state], 0, 0, 'WITHSCORES')
+      local is_old = oldest[2] and tonumber(oldest[2]) <= now_ms - keep_ms[state]
+      if is_old or redis.call('ZCARD', q[state]) > keep_count[state] then
+        left = left - trim(state, math.min(left, totals[state] + 16))
+      end
     end
   end
 end
