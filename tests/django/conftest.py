@@ -153,9 +153,7 @@ def configure() -> Iterator[Callable[..., None]]:
 
     def configure(**values: object) -> None:
         kept = {**django_settings.ECHOQ, **values}
-        changed.append(
-            override_settings(ECHOQ={name: value for name, value in kept.items() if value is not None})
-        )
+        changed.append(override_settings(ECHOQ={name: value for name, value in kept.items() if value is not None}))
         changed[-1].enable()
 
     yield configure

@@ -89,9 +89,7 @@ def test_lazy_text_is_text_in_the_active_language():
     assert (job.refresh().args, job.kwargs) == (("Ja",), {"named": "Nein"})
 
 
-@pytest.mark.parametrize(
-    "value", ["\0", "a\0b", "\0" * 1_000, "\ufffd", "\U0010ffff", "\x7f", "\u2028", "'\"\\"]
-)
+@pytest.mark.parametrize("value", ["\0", "a\0b", "\0" * 1_000, "\ufffd", "\U0010ffff", "\x7f", "\u2028", "'\"\\"])
 def test_every_text_that_is_one_comes_back(hands, value):
     job = keep.enqueue(value, named={value: value})
     hands.run()

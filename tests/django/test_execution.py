@@ -62,9 +62,7 @@ def facts(row):
 # ── What it returns ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    ("value", "result"), [(None, {}), (0, {"result": "0"}), ((1,), {"result": '{"$tuple":[1]}'})]
-)
+@pytest.mark.parametrize(("value", "result"), [(None, {}), (0, {"result": "0"}), ((1,), {"result": '{"$tuple":[1]}'})])
 def test_a_task_that_returns_is_completed(hands, store, value, result):
     assert facts(run(hands, store, returning(value))) == {"state": "completed", "attempts": "1", **result}
 
@@ -114,10 +112,7 @@ def test_a_task_that_raises_is_tried_again_later(hands, store, clock, error, fir
 
     assert (row["state"], row["attempts"], row["failures"]) == ("scheduled", "1", "1")
     assert row["last_error"].startswith(first_line)
-    assert (
-        store.client.zscore(store.key("default", "schedule"), store.ids("default", "schedule")[0])
-        == 1_007_000
-    )
+    assert store.client.zscore(store.key("default", "schedule"), store.ids("default", "schedule")[0]) == 1_007_000
 
 
 @NEVER_RAISES
@@ -143,9 +138,7 @@ def test_an_error_is_kept_with_its_traceback_cut_in_the_middle(hands, store):
 
 @pytest.mark.parametrize("most", [1, 2, 5])
 def test_a_job_is_begun_as_often_as_it_may_be(hands, store, clock, most):
-    body = echoq.task(name="tests.failing", max_attempts=most, backoff=echoq.Fixed(ms=10))(
-        raising(ValueError("boom"))
-    )
+    body = echoq.task(name="tests.failing", max_attempts=most, backoff=echoq.Fixed(ms=10))(raising(ValueError("boom")))
     job = body.enqueue()
     for attempt in range(1, most + 1):
         hands.run()
@@ -214,9 +207,7 @@ def test_a_task_steers_by_what_it_raises(hands, store, clock, error, row, error_
     if error_line is not None:
         assert found.pop("last_error").startswith(f"echoq_django.errors.{error_line}")
     assert found == row
-    scores = [
-        score for _, score in store.client.zrange(store.key("default", "schedule"), 0, -1, withscores=True)
-    ]
+    scores = [score for _, score in store.client.zrange(store.key("default", "schedule"), 0, -1, withscores=True)]
     assert scores == ([] if due_ms is None else [due_ms])
 
 

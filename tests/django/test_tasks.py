@@ -167,9 +167,7 @@ def test_takes_context_is_true_or_false(value):
         echoq.task(takes_context=value)(module_function)
 
 
-@pytest.mark.parametrize(
-    "function", [lambda: 1, lambda *args: 1, lambda **named: 1, lambda *, job: 1], ids=str
-)
+@pytest.mark.parametrize("function", [lambda: 1, lambda *args: 1, lambda **named: 1, lambda *, job: 1], ids=str)
 def test_a_task_that_takes_its_context_has_a_parameter_for_it(function):
     with pytest.raises(TypeError, match="takes its context as first argument"):
         echoq.task(name="tests.contextless", takes_context=True)(function)
