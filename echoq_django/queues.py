@@ -24,6 +24,7 @@ from echoq_django.states import JobState
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from echoq_django.conf import Settings
     from echoq_django.scripts import Argument, Script
 
 logger = logging.getLogger("echoq.queue")
@@ -662,12 +663,17 @@ def _many_arguments(chunk: Sequence[NewJob]) -> list[Argument]:
 
 
 _listed_until: dict[str, float] = {}
+_listed_under: Settings | None = None
 
 
 def _list_queue(queue: Queue) -> None:
     """Write the queue into the list once a minute, and look at the server's clock while at it."""
+    global _listed_under  # noqa: PLW0603
     now = time.monotonic()
     base = queue.keys.base
+    if _listed_under is not settings():
+        _listed_until.clear()  # other settings may mean another server
+        _listed_under = settings()
     if _listed_until.get(base, 0.0) > now:
         return
     _listed_until[base] = now + LISTED_EVERY

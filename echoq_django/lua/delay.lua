@@ -1,4 +1,4 @@
--- delay: send a job in hand back to the schedule, nothing counted (EchoMQ's verb, with its wire line; `retention` is ours).
+-- delay: send a job in hand back to the schedule, nothing counted (EchoMQ's verb and wire line; `retention` is ours).
 -- moves    active -> scheduled, active -> cancelled
 -- KEYS     job active schedule
 -- ARGV     id token mode value retention

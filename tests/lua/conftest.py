@@ -43,11 +43,7 @@ class RedisState:
         `rows` gives further fields, or None for one that is to be missing.
         """
         for name, members in sets.items():
-            scores = (
-                dict.fromkeys(members, 0 if name == "pending" else NOW)
-                if isinstance(members, list)
-                else members
-            )
+            scores = dict.fromkeys(members, 0 if name == "pending" else NOW) if isinstance(members, list) else members
             self.client.zadd(self.key(name), scores)
             for job_id in scores:
                 if name in STATES:
@@ -64,8 +60,7 @@ class RedisState:
 
     def _read_set(self, name: str) -> Any:
         members = {
-            member.decode(): int(score)
-            for member, score in self.client.zrange(self.key(name), 0, -1, withscores=True)
+            member.decode(): int(score) for member, score in self.client.zrange(self.key(name), 0, -1, withscores=True)
         }
         return members if any(members.values()) else list(members)
 
@@ -269,10 +264,7 @@ class BrokenRow:
         assert row["last_error"].startswith("broken row: ")
         assert self.redis_state.totals["buried"] == 1
         if self.what in FOREIGN_ROWS:
-            assert (
-                self.redis_state.client.type(self.redis_state.key(f"job:{job_id}:broken"))
-                == self.what.encode()
-            )
+            assert self.redis_state.client.type(self.redis_state.key(f"job:{job_id}:broken")) == self.what.encode()
 
 
 @pytest.fixture(params=[*BROKEN_ROWS, *FOREIGN_ROWS])

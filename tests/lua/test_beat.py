@@ -7,9 +7,7 @@ from echoq_django.errors import ScriptFault
 
 def test_beat_reaps_and_promotes(queue, redis_state):
     redis_state.clock(5_000)
-    redis_state.put(
-        active={"JOB_late": 5_000, "JOB_held": 5_001}, schedule={"JOB_due": 5_000, "JOB_far": 6_500}
-    )
+    redis_state.put(active={"JOB_late": 5_000, "JOB_held": 5_001}, schedule={"JOB_due": 5_000, "JOB_far": 6_500})
 
     assert queue.beat() == (1, 1, 1.5)
 

@@ -83,9 +83,7 @@ def test_claim_ends_before_too_many_bytes_but_takes_one_job(queue, redis_state, 
 
 
 def test_claim_lets_a_job_that_stalled_travel_alone(queue, redis_state, child):
-    redis_state.put(
-        pending=[f"JOB_{i}" for i in range(5)], rows={"JOB_2": {"stalled": 1}, "JOB_4": {"stalled": 0}}
-    )
+    redis_state.put(pending=[f"JOB_{i}" for i in range(5)], rows={"JOB_2": {"stalled": 1}, "JOB_4": {"stalled": 0}})
 
     assert [tickets(queue.claim(child, **LEASE)) for _ in range(3)] == [
         ["JOB_0:1", "JOB_1:1"],

@@ -50,9 +50,7 @@ def test_complete_twice_changes_nothing(queue, redis_state):
         ("dead", {"reason": "stalled", "retain": "5000"}),
     ],
 )
-def test_complete_is_accepted_late_while_nobody_has_claimed_the_job_since(
-    queue, redis_state, child, name, fields
-):
+def test_complete_is_accepted_late_while_nobody_has_claimed_the_job_since(queue, redis_state, child, name, fields):
     """Case 33."""
     redis_state.put(**{name: {"JOB_A": 9_000_000}}, rows={"JOB_A": {"attempts": 1, **fields}})
     if name == "dead":

@@ -89,9 +89,7 @@ def test_code_is_of_one_style(name):
     assert not re.search(r"redis\.p?call\('(?![A-Z]+')", source(name))
     assert not re.search(r"^\s*[a-z]\w* = function|^function [a-z]", text, re.MULTILINE)
     assert "tostring(" not in text
-    assert (
-        max(map(len, (line for line in source(name).splitlines() if not line.startswith("-- moves")))) <= 120
-    )
+    assert max(map(len, (line for line in source(name).splitlines() if not line.startswith("-- moves")))) <= 120
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -122,11 +120,7 @@ def test_only_what_is_defined_by_a_listed_include_is_used(name):
     listed = set(header(name, "include"))
     own = set(header(name, "defines")) | set(re.findall(r"local (?:function )?(\w+)", code(name)))
     own |= {one for names in re.findall(r"local ([\w, ]+)", code(name)) for one in words(names)}
-    own |= {
-        one
-        for names in re.findall(r"(?:function [\w.]*|for )\(?([\w, ]+)", code(name))
-        for one in words(names)
-    }
+    own |= {one for names in re.findall(r"(?:function [\w.]*|for )\(?([\w, ]+)", code(name)) for one in words(names)}
     used = words(re.sub(r"[.:]\w+", "", code(name)))
     for include in INCLUDES:
         if include in listed or f"includes/{include}" == name or include == "held_clock":

@@ -11,9 +11,7 @@ from echoq_django.errors import ScriptFault, StaleToken, WrongKind, WrongState
 )
 def test_delay_sends_a_job_back_to_the_schedule(queue, redis_state, mode, value, score):
     """Case 18."""
-    redis_state.put(
-        active=["JOB_A", "JOB_B"], rows={"JOB_A": {"failures": 1, "stalled": 1, "unknown_since": 5}}
-    )
+    redis_state.put(active=["JOB_A", "JOB_B"], rows={"JOB_A": {"failures": 1, "stalled": 1, "unknown_since": 5}})
 
     queue.delay("JOB_A", 1, mode=mode, value=value)
 

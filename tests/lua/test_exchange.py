@@ -117,9 +117,7 @@ def test_exchange_settles_a_ticket_once_that_comes_twice(queue, redis_state, chi
     assert redis_state.totals == {"completed": 2}
 
 
-def test_exchange_refuses_each_ticket_that_is_not_held_and_settles_its_neighbours(
-    queue, redis_state, child, not_held
-):
+def test_exchange_refuses_each_ticket_that_is_not_held_and_settles_its_neighbours(queue, redis_state, child, not_held):
     redis_state.put(active=["JOB_B"])
     before = redis_state.row("JOB_A"), redis_state.where("JOB_A")
 

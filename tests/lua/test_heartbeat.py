@@ -18,17 +18,13 @@ def test_heartbeat_says_that_a_worker_lives(queue, redis_state, child):
 def test_heartbeat_extends_what_is_held_and_answers_what_is_not(queue, redis_state):
     redis_state.put(active=["JOB_A", "JOB_B", "JOB_C"], pending=["JOB_D"], rows={"JOB_C": {"cancel": 1}})
 
-    answer = queue.heartbeat(
-        "worker", ["JOB_A:1", "JOB_B:2", "JOB_C:1", "JOB_D:1", "JOB_E:1", "torn"], **BEAT
-    )
+    answer = queue.heartbeat("worker", ["JOB_A:1", "JOB_B:2", "JOB_C:1", "JOB_D:1", "JOB_E:1", "torn"], **BEAT)
 
     assert answer == (
         False,
         {"JOB_B:2": "lost", "JOB_C:1": "cancelled", "JOB_D:1": "lost", "JOB_E:1": "lost", "torn": "lost"},
     )
-    assert redis_state.read("active") == {
-        "active": {"JOB_B": 1_000_000, "JOB_A": 1_030_000, "JOB_C": 1_030_000}
-    }
+    assert redis_state.read("active") == {"active": {"JOB_B": 1_000_000, "JOB_A": 1_030_000, "JOB_C": 1_030_000}}
 
 
 def test_heartbeat_does_not_touch_what_is_not_held(queue, redis_state, not_held):

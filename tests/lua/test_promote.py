@@ -7,9 +7,7 @@ from echoq_django.errors import ScriptFault
 
 def test_promote_moves_what_is_due_and_leaves_the_rest(queue, redis_state):
     """Case 9: twice moves nothing more."""
-    redis_state.put(
-        schedule={"JOB_c": 1_000, "JOB_b": 2_000, "JOB_a": 3_000}, rows={"JOB_b": {"attempts": 2}}
-    )
+    redis_state.put(schedule={"JOB_c": 1_000, "JOB_b": 2_000, "JOB_a": 3_000}, rows={"JOB_b": {"attempts": 2}})
     redis_state.clock(2_500)
 
     assert queue.promote(100) == 2

@@ -19,9 +19,7 @@ def test_purge_deletes_the_jobs_of_a_state_and_leaves_the_rest(queue, redis_stat
     others = {name: [f"JOB_{name}"] for name in (*SETS.values(), "active") if name != SETS[state]}
     redis_state.put(**others)
     before = redis_state.snapshot()
-    redis_state.put(
-        **{SETS[state]: ["JOB_A", "JOB_B"]}, expiry={"JOB_A": 5}, rows={"JOB_A": {"attached": "log"}}
-    )
+    redis_state.put(**{SETS[state]: ["JOB_A", "JOB_B"]}, expiry={"JOB_A": 5}, rows={"JOB_A": {"attached": "log"}})
     redis_state.client.rpush(redis_state.key("job:JOB_A:log"), "x")
 
     assert queue.purge(state) == 2

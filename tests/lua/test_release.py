@@ -6,9 +6,7 @@ from echoq_django.errors import WrongKind, WrongState
 
 
 def test_release_puts_a_job_back_to_pending(queue, redis_state):
-    redis_state.put(
-        active=["JOB_A", "JOB_B"], pending=["JOB_C"], rows={"JOB_A": {"priority": 3, "uncounted": 1}}
-    )
+    redis_state.put(active=["JOB_A", "JOB_B"], pending=["JOB_C"], rows={"JOB_A": {"priority": 3, "uncounted": 1}})
 
     queue.release("JOB_A:1")
 

@@ -13,9 +13,7 @@ def test_resume_lets_claims_go_on(queue, redis_state, child):
     assert [job.ticket for job in queue.claim(child, lease_ms=1, limit=1)] == ["JOB_A:1"]
 
 
-@pytest.mark.parametrize(
-    ("state", "bells"), [({}, 0), ({"pending": ["JOB_A"]}, 1), ({"schedule": ["JOB_A"]}, 1)]
-)
+@pytest.mark.parametrize(("state", "bells"), [({}, 0), ({"pending": ["JOB_A"]}, 1), ({"schedule": ["JOB_A"]}, 1)])
 def test_resume_rings_when_somebody_waits(queue, redis_state, state, bells):
     """Times that were scheduled during the pause were not rung for."""
     redis_state.put(**state)

@@ -141,9 +141,7 @@ def test_the_verb_that_ends_a_job_trims_by_itself(queue, redis_state, ending):
 
 def test_the_number_counts_whatever_a_job_says_itself(queue, redis_state, configure):
     configure(RETAIN_COUNT={"completed": 1})
-    redis_state.put(
-        completed={"JOB_1": 1}, expiry={"JOB_1": 9_000_000}, rows={"JOB_1": {"retain": "9000000"}}
-    )
+    redis_state.put(completed={"JOB_1": 1}, expiry={"JOB_1": 9_000_000}, rows={"JOB_1": {"retain": "9000000"}})
     put(redis_state)
     queue.complete("JOB_A:1")
 
@@ -166,9 +164,7 @@ def test_at_most_two_hundred_go_in_one_call(queue, redis_state):
 
 def test_one_completion_trims_a_few_and_thousands_two_hundred(queue, redis_state, child):
     redis_state.clock(40 * 86_400_000)
-    redis_state.put(
-        completed={f"JOB_c{i:03}": 5 for i in range(300)}, active=[f"JOB_a{i}" for i in range(500)]
-    )
+    redis_state.put(completed={f"JOB_c{i:03}": 5 for i in range(300)}, active=[f"JOB_a{i}" for i in range(500)])
 
     exchange(queue, completed=["JOB_a0:1"])
     assert len(redis_state.read("completed")["completed"]) == 301 - 17

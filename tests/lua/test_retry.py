@@ -7,9 +7,7 @@ from echoq_django.errors import ScriptFault, StaleToken, WrongKind, WrongState
 
 @pytest.mark.parametrize(("delay_ms", "score"), [(0, 1_000_000), (5_000, 1_005_000)])
 def test_retry_puts_a_job_back_to_the_schedule(queue, redis_state, delay_ms, score):
-    redis_state.put(
-        active=["JOB_A", "JOB_B"], rows={"JOB_A": {"failures": 3, "max_attempts": 9, "unknown_since": 5}}
-    )
+    redis_state.put(active=["JOB_A", "JOB_B"], rows={"JOB_A": {"failures": 3, "max_attempts": 9, "unknown_since": 5}})
 
     queue.retry("JOB_A:1", delay_ms, "boom")
 

@@ -9,9 +9,7 @@ def owned(**owners):
     return {job_id: {"owner": owner} for job_id, owner in owners.items()}
 
 
-OWNERS = owned(
-    JOB_a="w:0:1:0", JOB_b="w:0:1:1", JOB_c="w:0:2:0", JOB_d="w:1:1:0", JOB_e="v:0:1:0", JOB_f="w:0:11:0"
-)
+OWNERS = owned(JOB_a="w:0:1:0", JOB_b="w:0:1:1", JOB_c="w:0:2:0", JOB_d="w:1:1:0", JOB_e="v:0:1:0", JOB_f="w:0:11:0")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""tidy: trim jobs that ended long ago or are too many; forget workers that fell silent (see test_retention.py too)."""
+"""tidy: trim jobs that are too old or too many; forget workers that fell silent (and see test_retention.py)."""
 
 import pytest
 

@@ -128,9 +128,7 @@ def test_a_row_of_theirs_is_one_for_every_verb(queue, redis_state, verb):
 
 
 def test_a_job_of_ours_is_served_by_theirs(queue, redis_state, echomq, child):
-    queue.enqueue(
-        NewJob(id="JOB_A", payload=b"ours", delay_ms=50_000, priority=5, fields=(("max_attempts", 7),))
-    )
+    queue.enqueue(NewJob(id="JOB_A", payload=b"ours", delay_ms=50_000, priority=5, fields=(("max_attempts", 7),)))
 
     assert reschedule(echomq, "JOB_A", "in", "0") == 1
     assert promote(echomq, redis_state, "5") == 1

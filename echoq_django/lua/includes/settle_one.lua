@@ -18,7 +18,6 @@ local function settle_one(verb, ticket, number, text)
   end
   listen()
   touch_sets()
-  rings_earlier(math.huge)
   local row, refusal = judge(verb, id, token, redis.call('ZSCORE', q.active, id))
   if refusal == 'again' then
     return nil
