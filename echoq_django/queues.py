@@ -293,7 +293,13 @@ class Queue:
 
     def delay(self, job_id: str, token: int, *, mode: str = "in", value: int) -> None:
         """Send a job in hand back to the schedule, nothing counted (EchoMQ: delay)."""
-        values = {"id": job_id, "token": token, "mode": mode, "value": value, "retention": retention()}
+        values: dict[str, Argument] = {
+            "id": job_id,
+            "token": token,
+            "mode": mode,
+            "value": value,
+            "retention": retention(),
+        }
         self._call("delay", values, job_id=job_id)
 
     # ── Holders ─────────────────────────────────────────────────────────────────────────────────────────────
