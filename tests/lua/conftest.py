@@ -231,6 +231,7 @@ BROKEN_ROWS: dict[str, dict[str, Any]] = {
     "stalled not a number": {"stalled": "0x10"},
     "max_attempts zero": {"max_attempts": "0"},
     "priority out of range": {"priority": "101"},
+    "backoff not one word": {"backoff": "fixed:5,uncounted=9"},
     "unknown_since not a number": {"unknown_since": "yesterday"},
 }
 FOREIGN_ROWS = ("string", "list", "set")

@@ -60,13 +60,13 @@ def test_claim_stops_at_its_limit(queue, redis_state, child):
     assert [len(queue.claim(child, lease_ms=1, limit=2)) for _ in range(4)] == [2, 2, 1, 0]
 
 
-def test_claim_hands_out_the_counts_that_a_worker_needs(queue, redis_state, child):
-    counts = {"uncounted": 1, "failures": 2, "max_attempts": 9, "priority": -4}
-    redis_state.put(pending=["JOB_A"], rows={"JOB_A": {"attempts": 3, "group": "g", **counts}})
+def test_claim_hands_out_the_fields_that_a_worker_needs(queue, redis_state, child):
+    fields = {"uncounted": 1, "failures": 2, "max_attempts": 9, "priority": -4, "backoff": "jitter:polynomial:1e-5:0:5"}
+    redis_state.put(pending=["JOB_A"], rows={"JOB_A": {"attempts": 3, "group": "g", **fields}})
 
     (job,) = queue.claim(child, **LEASE)
 
-    assert (job.token, job.fields) == (4, {name: str(value) for name, value in counts.items()})
+    assert (job.token, job.fields) == (4, {name: str(value) for name, value in fields.items()})
 
 
 def test_claim_ends_before_too_many_bytes_but_takes_one_job(queue, redis_state, child):

@@ -72,6 +72,9 @@ local function fault_of(row)
   if row[PRIORITY] and not whole(row[PRIORITY], -100, 100) then
     return 'priority is not a whole number from -100 to 100'
   end
+  if row[BACKOFF] and not string.find(row[BACKOFF], '^[%w:.+-]+$') then
+    return 'backoff is not one word'
+  end
   if row[UNKNOWN_SINCE] and not whole(row[UNKNOWN_SINCE], 0) then
     return 'unknown_since is not a whole number'
   end

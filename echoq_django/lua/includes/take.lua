@@ -52,9 +52,6 @@ local function take(answer, limit, owner, lease_ms, most_bytes)
   for i, row in ipairs(rows) do
     local token = digits(tonumber(row[ATTEMPTS]) + 1)
     redis.call('HSET', row_key(row.id), 'state', 'active', 'attempts', token, 'owner', owner, 'started_at', now)
-    if row[STATE] == 'scheduled' then
-      redis.call('ZREM', q.schedule, row.id)
-    end
     members[2 * i - 1], members[2 * i] = deadline, row.id
     local fields = ''
     for field = UNCOUNTED, BACKOFF do
