@@ -156,6 +156,8 @@ class Housekeeper:
         poller.register(self._wake_read, select.POLLIN)
         while True:
             self._asleep = idle_ticks >= LINGER_TICKS
+            if self._asleep and any(executor.hand_out for executor in self.executors):
+                self._asleep = False  # it came between the last look and the sleep
             events = poller.poll(None if self._asleep else int(TICK_SECONDS * 1000))
             for descriptor, _ in events:
                 if descriptor == self._wake_read:

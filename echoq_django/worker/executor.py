@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import redis
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from echoq_django.worker.hands import Region
 
 logger = logging.getLogger("echoq.worker")
+job_logger = logging.getLogger("echoq.job")
 
 T = TypeVar("T")
 
@@ -180,6 +182,8 @@ class Executor:
             self._on_hand()
         began = time.monotonic()
         ran = 0
+        if job_logger.isEnabledFor(logging.DEBUG):
+            run = partial(_run_aloud, run, source.queue.name)
         while True:
             try:
                 place, job = todo.popleft()
@@ -281,6 +285,20 @@ class Executor:
                 self.wire.ask(source.exchange.script, source.exchange.command(0, (), [settlement]))
             except (EchoQError, redis.RedisError) as error:
                 logger.error("job.unsettled %s %s: %s", settlement.verb, settlement.ticket, error)
+
+
+def _run_aloud(run: Callable[[Claimed], Settlement | None], queue: str, job: Claimed) -> Settlement | None:
+    """Run a job between two lines of the log; used when DEBUG is on, since a line costs more than a small job."""
+    extra = {"job_id": job.id, "queue": queue, "attempts": job.token}
+    job_logger.debug("job.begun %s on %s", job.id, queue, extra=extra)
+    began = time.monotonic()
+    outcome = run(job)
+    word = "completed" if outcome is None else outcome.verb
+    seconds = time.monotonic() - began
+    job_logger.debug(
+        "job.ended %s on %s: %s after %.3f s", job.id, queue, word, seconds, extra={**extra, "seconds": seconds}
+    )
+    return outcome
 
 
 def take_from(pop: Callable[[], T]) -> list[T]:

@@ -75,11 +75,15 @@ class Child:
     respawn_at: float = 0.0
     incarnation: int = 0
     executes: bool = True
+    ended_by_us: bool = False
 
 
 @dataclass(slots=True)
 class Estate:
-    """What a dead child left: handed back step by step, again when Redis could not be reached."""
+    """What a dead child left: handed back step by step, again when Redis could not be reached.
+
+    `deliberate` says that the supervisor ended it: what it was running is then released, uncounted.
+    """
 
     name: str
     hands: list[tuple[int, list[Held]]]
@@ -108,16 +112,15 @@ class Supervisor:
         self.unregistered: set[str] = set()
         self.retry_at = 0.0
         self.heartbeat_at = 0.0
+        self.layout_is_checked = False
         self.stopping_since: float | None = None
         self.signals = 0
-        self.recovered = 0
         self._wake_read, self._wake_write = os.pipe()
         self._quiet_looks = 0
 
     def run(self) -> int:
         """Supervise; answers the exit code: 0 after a stop, graceful or hurried, and after a burst."""
         self._take_signals()
-        self._check_layout()
         logger.info(
             "Worker %s serves %s with %d processes of %d threads.",
             self.name,
@@ -161,7 +164,15 @@ class Supervisor:
         orders_read, orders_write = os.pipe()
         reports_read, reports_write = os.pipe()
         parent = os.getpid()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            logger.error("Child %s could not be started: %s", each.name, error)
+            for descriptor in (orders_read, orders_write, reports_read, reports_write):
+                os.close(descriptor)
+            each.short_lives += 1
+            each.respawn_at = time.monotonic() + delay_ms(RESPAWN, each.short_lives) / 1000
+            return
         if pid == 0:
             os.close(orders_write)
             os.close(reports_read)
@@ -171,6 +182,7 @@ class Supervisor:
         os.set_blocking(reports_read, False)
         each.pid, each.orders, each.reports = pid, orders_write, reports_read
         each.started = time.monotonic()
+        each.ended_by_us = False
 
     def _become(self, each: Child, orders: int, reports: int, parent: int) -> None:
         """Be the child, and never return. What the supervisor had open is closed: pipes must end with it alone."""
@@ -222,7 +234,7 @@ class Supervisor:
             lived = time.monotonic() - each.started
             each.pid, each.orders, each.reports = 0, -1, -1
             code = os.waitstatus_to_exitcode(status)
-            if code != 0 and not (self.stopping_since is not None and code == -signal.SIGKILL):
+            if code != 0 and not each.ended_by_us:
                 logger.error("Child %s (process %d) ended with %s.", each.name, pid, _cause(code))
             each.short_lives = each.short_lives + 1 if lived < SHORT_LIFE_SECONDS else 0
             each.respawn_at = time.monotonic()
@@ -230,7 +242,7 @@ class Supervisor:
                 each.respawn_at += delay_ms(RESPAWN, each.short_lives) / 1000
             if each.executes:
                 hands = [region.read() for region in self.table.of_child(each.number)]
-                self.estates.append(Estate(each.name, hands, deliberate=self.stopping_since is not None))
+                self.estates.append(Estate(each.name, hands, deliberate=each.ended_by_us))
                 for region in self.table.of_child(each.number):
                     region.clear()
                     region.busy = False
@@ -275,11 +287,10 @@ class Supervisor:
         completed = [held.ticket for held in hand if held.state == FINISHED]
         settlements = []
         for held in hand:
-            if held.state == WAITING or (estate.deliberate and held.state in (BEGUN, DECIDED)):
+            if held.state == WAITING or (estate.deliberate and held.state == BEGUN):
                 settlements.append(Settlement("release", held.ticket))
             elif held.state in (BEGUN, DECIDED):
                 settlements.append(Settlement("stall", held.ticket, settings().max_stalled))
-                self.recovered += 1
                 logger.warning("job.stalled %s ran in child %s when that ended", held.ticket, estate.name)
         completed = [ticket for ticket in completed if _is_whole(ticket)]
         settlements = [settlement for settlement in settlements if _is_whole(settlement.ticket)]
@@ -312,6 +323,7 @@ class Supervisor:
                     "own, or jobs reach workers that do not know them.",
                     project,
                 )
+        self.layout_is_checked = True
 
     def _join(self, each: Child) -> None:
         try:
@@ -331,6 +343,8 @@ class Supervisor:
 
     def _heartbeat(self) -> None:
         """Say that we live and extend every lease of our children, in one script for each queue."""
+        if not self.layout_is_checked:
+            self._check_layout()
         self.heartbeat_at = time.monotonic() + self.lease_ms / 3000
         hands = [(region, *region.read()) for region in self.table.all()]
         facts = json.dumps(
@@ -408,8 +422,9 @@ class Supervisor:
             return
         if self.signals > 1 or time.monotonic() > self.stopping_since + self.grace:
             for each in self.children:
-                if each.pid:
+                if each.pid and not each.ended_by_us:
                     logger.warning("Child %s did not finish in time and is ended.", each.name)
+                    each.ended_by_us = True
                     os.kill(each.pid, signal.SIGKILL)
 
     def _is_over(self) -> bool:

@@ -133,7 +133,15 @@ class Site:
             if worker.process.poll() is None:
                 worker.process.kill()
                 worker.process.wait(10)
-            psutil.wait_procs(children, timeout=10)
+            eventually(lambda children=children: not any(is_alive(child) for child in children), 10)
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Say whether a process still runs; one that nobody has collected yet does not."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 _numbers = itertools.count()

@@ -52,6 +52,8 @@ class Command(BaseCommand):
 
     def handle(self, **options: Any) -> None:
         """Run until a signal, or until a burst has ended."""
+        if not hasattr(os, "fork"):
+            raise CommandError("echoq_worker needs fork: run it on Linux, macOS or another Unix, or under WSL.")
         log_to_stderr(options["verbosity"])
         queues = options["queue"] or [(name, 1) for name in served_queues()]
         names = [name for name, _ in queues]
