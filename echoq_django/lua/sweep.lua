@@ -3,7 +3,7 @@
 -- KEYS     active pending wake meta
 -- ARGV     owner offset limit retention keep...
 -- answers  {"swept", released, next offset or -1}; call again from the next offset
--- include  queue checks now_ms rows bell place finish settle held
+-- include  queue checks now_ms rows bell place finish trim settle held
 
 q.active, q.pending, q.wake, q.meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, offset, limit = ARGV[1], whole(ARGV[2], 0), whole(ARGV[3], 1, 1000)
@@ -42,5 +42,6 @@ for _, row in ipairs(held) do
   redis.call('ZREM', q.active, row.id)
   apply('release', row, nil, '')
 end
+trim_ended()
 count_up()
 return {'swept', digits(#held), #ids < limit and '-1' or digits(offset + limit - #held)}
