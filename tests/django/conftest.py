@@ -135,10 +135,11 @@ def hands(store: Store) -> Hands:
 
 @pytest.fixture
 def clock(store: Store) -> Iterator[Callable[[int], None]]:
-    """Hold the clock of the queue `default` at 1,000,000 ms; give a function that moves it."""
+    """Hold the clock of the queues `default` and `mail` at 1,000,000 ms; give a function that moves it."""
 
     def move(ms: int) -> None:
-        store.client.set(store.key("default", "clock"), ms)
+        for queue in ("default", "mail"):
+            store.client.set(store.key(queue, "clock"), ms)
 
     use_clock("held_clock")
     move(NOW)

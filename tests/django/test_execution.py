@@ -190,7 +190,6 @@ def test_a_call_that_no_longer_fits_its_function_is_tried_again(hands, store):
     ("error", "row", "error_line", "due_ms"),
     [
         (echoq.Snooze(5), {"state": "scheduled", "uncounted": "1"}, None, 1_005_000),
-        (echoq.Snooze(0), {"state": "pending", "uncounted": "1"}, None, None),  # due in the same exchange
         (echoq.Retry(5), {"state": "scheduled", "failures": "1"}, "Retry: ", 1_005_000),
         (echoq.Fail("gone"), {"state": "dead", "failures": "1", "reason": "failed"}, "Fail: gone\n", None),
         (echoq.Cancel("not wanted"), {"state": "cancelled", "reason": "not wanted"}, None, None),
@@ -209,6 +208,15 @@ def test_a_task_steers_by_what_it_raises(hands, store, clock, error, row, error_
     assert found == row
     scores = [score for _, score in store.client.zrange(store.key("default", "schedule"), 0, -1, withscores=True)]
     assert scores == ([] if due_ms is None else [due_ms])
+
+
+@pytest.mark.parametrize("steering", [echoq.Snooze, echoq.Retry])
+def test_a_delay_of_nothing_is_due_at_once(hands, store, clock, steering):
+    run(hands, store, raising(steering(0)))
+
+    hands.queue.promote()
+
+    assert [claimed.token for claimed in hands.claim()] == [2]
 
 
 @pytest.mark.parametrize("error", [echoq.Snooze(5), echoq.Retry(5), ValueError("boom")], ids=repr)

@@ -23,17 +23,17 @@ def add(a: int, b: int = 10) -> int:
     return a + b
 
 
-@echoq.task(name="tests.only")
+@echoq.task
 def only(a, /, b, *, c, d=4):
     return [a, b, c, d]
 
 
-@echoq.task(name="tests.gather")
+@echoq.task
 def gather(first, *rest, **named):
     return [first, list(rest), named]
 
 
-@echoq.task(name="tests.report", takes_context=True)
+@echoq.task(takes_context=True)
 def report(job, number=1):
     return [type(job).__name__, getattr(job, "id", None), number]
 
