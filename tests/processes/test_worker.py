@@ -337,7 +337,7 @@ def test_a_stop_lets_what_has_begun_finish_and_leaves_the_rest(site: Site, sig: 
     waiting = [tasks.note.enqueue(site.ledger) for _ in range(10)]
 
     os.killpg(worker.pid, sig)  # as a terminal or a service manager does
-    eventually(lambda: not any("beats" in child.name() for child in worker.children()))
+    eventually(lambda: len(worker.children()) == 1)  # the beats have ended: the stop was heard
     Path(site.path("go")).touch()
 
     assert worker.wait() == 0
@@ -345,7 +345,6 @@ def test_a_stop_lets_what_has_begun_finish_and_leaves_the_rest(site: Site, sig: 
     assert {job.refresh().state for job in waiting} == {JobState.PENDING}
     assert {job.attempts - job.uncounted for job in waiting} == {0}
     assert site.lines("ran") == []
-    assert [name for name in Queue(Q).workers() if name.startswith("vm")] == []
     assert Queue(Q).workers() == {}
 
 
