@@ -109,9 +109,9 @@ def from_text(text: str) -> Backoff:
             return Jitter(from_text(rest))
         if kind == "fixed" and len(parts) == 1:
             return Fixed(ms=int(parts[0]))
-        if kind == "exponential" and len(parts) == 2:  # noqa: PLR2004
+        if kind == "exponential" and len(parts) == 2:
             return Exponential(base_ms=int(parts[0]), cap_ms=int(parts[1]))
-        if kind == "polynomial" and len(parts) == 3:  # noqa: PLR2004
+        if kind == "polynomial" and len(parts) == 3:
             exponent = float(parts[0]) if "." in parts[0] or "e" in parts[0] else int(parts[0])
             return Polynomial(exponent=exponent, base_ms=int(parts[1]), jitter_ms=int(parts[2]))
     except (ValueError, RecursionError) as error:

@@ -180,7 +180,7 @@ class Wire:
 
     def fileno(self) -> int:
         """Answer the socket's file descriptor; connects when there is none."""
-        return cast("int", self._open()._sock.fileno())  # type: ignore[attr-defined]  # noqa: SLF001
+        return cast("int", self._open()._sock.fileno())  # type: ignore[attr-defined]
 
     @property
     def is_open(self) -> bool:

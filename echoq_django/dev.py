@@ -283,9 +283,7 @@ def ensure_server(settings_url: str | None = None, *, appendonly: bool = False) 
 
 
 def _check_url_answers(url: str) -> None:
-    client = redis.Redis.from_url(
-        url, socket_connect_timeout=1.0, socket_timeout=1.0, retry=Retry(NoBackoff(), 0)
-    )
+    client = redis.Redis.from_url(url, socket_connect_timeout=1.0, socket_timeout=1.0, retry=Retry(NoBackoff(), 0))
     try:
         client.ping()
     except redis.RedisError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Self, TypeVar
@@ -32,6 +31,7 @@ from echoq_django.queues import Queue, known
 from echoq_django.states import JobState
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator, Mapping
     from datetime import timedelta
 
     from echoq_django.queues import JobRecord
@@ -55,7 +55,19 @@ class Job(Generic[R_co]):
     has ended. `error` is the last error's text. `duplicate` says that an enqueue found the id taken.
     """
 
-    __slots__ = ("_args", "_fields", "_headers", "_kwargs", "_priority", "_score", "_task", "duplicate", "id", "queue", "state")
+    __slots__ = (
+        "_args",
+        "_fields",
+        "_headers",
+        "_kwargs",
+        "_priority",
+        "_score",
+        "_task",
+        "duplicate",
+        "id",
+        "queue",
+        "state",
+    )
 
     def __init__(
         self,
@@ -361,9 +373,7 @@ class RunningJob(Job[Any]):
                 raise TypeError(f"note must be text, not {type(note).__name__}.")
             noted = encode_value({"at": int(time.time() * 1000), "note": note}, where="note")
         try:
-            held = Queue(self.queue).checkpoint(
-                self.ticket, lease_ms=settings().lease_ms, progress=stored, note=noted
-            )
+            held = Queue(self.queue).checkpoint(self.ticket, lease_ms=settings().lease_ms, progress=stored, note=noted)
         except (StaleToken, WrongState) as error:
             raise LeaseLost(self.id, self.token) from error
         except LOST as error:
@@ -417,7 +427,7 @@ def in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) ->
 
 
 def instant_ms(when: datetime, *, name: str) -> int:
-    """Turn an aware datetime into ms since 1970, rounded up; TypeError for anything else, ValueError for a naive one."""
+    """Turn an aware datetime into ms since 1970, rounded up; ValueError for a naive one, TypeError for the rest."""
     if not isinstance(when, datetime):
         raise TypeError(f"{name} takes an aware datetime, not {type(when).__name__}.")
     if when.utcoffset() is None:

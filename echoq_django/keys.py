@@ -28,7 +28,6 @@ class Keys:
 
     __slots__ = ("base", "queue")
 
-
     def __init__(self, prefix: str, queue: str) -> None:
         self.queue = check_queue_name(queue)
         self.base = f"{prefix}:{{{self.queue}}}:"

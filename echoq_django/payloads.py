@@ -190,9 +190,7 @@ def _pack_at(where: str, value: Any) -> Any:
     except _Refused as refused:
         raise refused.kind(f"{where}{''.join(reversed(refused.steps))} {refused.said}") from None
     except RecursionError:
-        raise ValueError(
-            f"{where} is nested too deep for this stack: store the data and pass its key."
-        ) from None
+        raise ValueError(f"{where} is nested too deep for this stack: store the data and pass its key.") from None
 
 
 def _plain_text(where: str, value: Any) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -18,14 +19,14 @@ from echoq_django.conf import settings
 from echoq_django.connections import LOST, Wire, as_error, packed_call, producer
 from echoq_django.errors import EnqueueFailed, JobNotFound, WrongState
 from echoq_django.keys import QUEUE_NAME, keys_of, queues_key
-from echoq_django.scripts import pack, script
+from echoq_django.scripts import Argument, pack, script
 from echoq_django.states import JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from echoq_django.conf import Settings
-    from echoq_django.scripts import Argument, Script
+    from echoq_django.scripts import Script
 
 logger = logging.getLogger("echoq.queue")
 
@@ -99,8 +100,10 @@ class JobRecord(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """One job under a lease. `ticket` is `<id>:<token>`; `fields` are those of its row that a worker needs and that
-    differ from their default: uncounted, failures, stalled, max_attempts, priority, backoff.
+    """One job under a lease; `ticket` is `<id>:<token>`.
+
+    `fields` are those of its row that a worker needs and that differ from their default: uncounted, failures, stalled,
+    max_attempts, priority, backoff.
     """
 
     ticket: str
@@ -124,7 +127,7 @@ class Claimed(NamedTuple):
 
 
 class Settlement(NamedTuple):
-    """How one job in hand is given back: a verb, the ticket, and what the verb needs (see `lua/includes/settle.lua`)."""
+    """How one job in hand is given back: a verb, the ticket, and what the verb needs (`lua/includes/settle.lua`)."""
 
     verb: str
     ticket: str
@@ -330,9 +333,7 @@ class Queue:
 
     def retry(self, ticket: str, delay_ms: int, error: str) -> None:
         """Give a job back after an error: scheduled again, or dead when its attempts are used up."""
-        self._call(
-            "retry", {"ticket": ticket, "delay_ms": delay_ms, "error": error, "retention": retention()}
-        )
+        self._call("retry", {"ticket": ticket, "delay_ms": delay_ms, "error": error, "retention": retention()})
 
     def release(self, ticket: str) -> None:
         """Hand back a job that had not begun, nothing counted."""
@@ -379,7 +380,9 @@ class Queue:
         """Stop a worker, or one incarnation of its child, from claiming; answers how many entries went."""
         return int(self._call("leave", {"who": who}, resend=True)[1])
 
-    def heartbeat(self, worker: str, tickets: Sequence[str], *, lease_ms: int, facts: str) -> tuple[bool, dict[str, str]]:
+    def heartbeat(
+        self, worker: str, tickets: Sequence[str], *, lease_ms: int, facts: str
+    ) -> tuple[bool, dict[str, str]]:
         """Say that a worker lives and extend what its children hold.
 
         Answers whether the queue knew the worker, and the tickets that were "lost" or "cancelled".
@@ -614,9 +617,7 @@ def _seconds(microseconds: bytes) -> float | None:
 
 
 def _claimed(answer: list[bytes], first: int) -> list[Claimed]:
-    return [
-        Claimed(answer[i].decode(), answer[i + 2], _fields(answer[i + 1])) for i in range(first, len(answer), 3)
-    ]
+    return [Claimed(answer[i].decode(), answer[i + 2], _fields(answer[i + 1])) for i in range(first, len(answer), 3)]
 
 
 _NO_FIELDS: Final[Mapping[str, str]] = {}

@@ -144,7 +144,7 @@ class Task(Generic[P, R]):
         changed.__dict__.update(self.__dict__)
         changed.options = replace(self.options, **_known(options, (*TASK_OPTIONS, *CALL_OPTIONS)))
         changed.base = self.base or self
-        changed._plan = None  # noqa: SLF001 (a copy of ourselves)
+        changed._plan = None
         return changed
 
     def bind(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
@@ -195,7 +195,7 @@ class Task(Generic[P, R]):
             plan = self._plan = _Plan(self, current)
         return plan
 
-    def _new_job(self, plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any], where: str = "") -> NewJob:
+    def _new_job(self, plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
         payload = encode_envelope(self.name, args, kwargs)
         if len(payload) > plan.most_bytes:
             raise PayloadTooLarge(len(payload), plan.most_bytes)
@@ -235,7 +235,7 @@ class Task(Generic[P, R]):
             with suppress(QueueBroken, *LOST):  # the jobs are in; a handle that shows less is no reason to fail
                 record = plan.queue.get(new.id)
             if record is not None:
-                job._show(record)  # noqa: SLF001
+                job._show(record)
         return job
 
 
@@ -266,8 +266,7 @@ class _Parameters:
             positional = [
                 parameter
                 for parameter in parameters
-                if parameter.kind
-                in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+                if parameter.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
             ]
             self._most = len(positional)
             self._fewest = sum(parameter.default is inspect.Parameter.empty for parameter in positional)
@@ -402,7 +401,7 @@ def enqueue_many(calls: Iterable[Call[Any]]) -> list[Job[Any]]:
         for i, answer in zip(places, answers, strict=True):
             plan, new = prepared[i]
             call = items[i]
-            jobs[i] = call.task._handle(plan, new, call.args, call.kwargs, answer)  # noqa: SLF001
+            jobs[i] = call.task._handle(plan, new, call.args, call.kwargs, answer)
     return cast("list[Job[Any]]", jobs)
 
 
@@ -416,7 +415,7 @@ def _prepare(i: int, item: object) -> tuple[_Plan, NewJob]:
         raise TypeError(f"items[{i}] must be a call, as task.bind(...) makes it, not {type(item).__name__}.")
     plan = item.task.plan()
     try:
-        return plan, item.task._new_job(plan, item.args, dict(item.kwargs))  # noqa: SLF001
+        return plan, item.task._new_job(plan, item.args, dict(item.kwargs))
     except PayloadTooLarge as error:
         raise PayloadTooLarge(error.size, error.limit, f"items[{i}]") from None
     except (TypeError, ValueError) as error:
@@ -434,8 +433,7 @@ def retain_field(retain: Retain | None) -> str | None:
     if unknown:
         raise ValueError(f"retain has no outcome {unknown[0]!r}: it takes {', '.join(OUTCOMES)}.")
     lengths = [
-        str(whole_ms(retain[outcome], name=f"retain[{outcome!r}]")) if outcome in retain else ""
-        for outcome in OUTCOMES
+        str(whole_ms(retain[outcome], name=f"retain[{outcome!r}]")) if outcome in retain else "" for outcome in OUTCOMES
     ]
     return ",".join(lengths) if any(lengths) else None
 

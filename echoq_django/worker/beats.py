@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -21,7 +22,7 @@ from echoq_django.queues import Beaten, Queue, list_queue
 from echoq_django.worker.child import pause, prepare_process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
 logger = logging.getLogger("echoq.beats")
 

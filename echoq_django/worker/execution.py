@@ -78,7 +78,7 @@ class Execution:
             return Settlement("complete", claimed.ticket, "", encode_value(value))
         except (TypeError, ValueError) as error:
             text = f"the result cannot be kept: {error}"
-            logger.error(  # noqa: TRY400 (the traceback would show this package)
+            logger.error(
                 "job.dead %s %s: %s", claimed.id, task.name, text, extra=_extra(claimed, self._queue, task.name)
             )
             return Settlement("bury", claimed.ticket, "", text)
@@ -109,7 +109,9 @@ class Execution:
         counted = claimed.counted
         wait_ms = error.delay_ms if isinstance(error, Retry) else delay_ms(_policy(claimed, task), max(1, counted))
         if counted >= int(claimed.fields.get("max_attempts", DEFAULT_MAX_ATTEMPTS)):
-            logger.error("job.dead %s %s after %d attempts", claimed.id, task.name, counted, exc_info=error, extra=extra)
+            logger.error(
+                "job.dead %s %s after %d attempts", claimed.id, task.name, counted, exc_info=error, extra=extra
+            )
         else:
             logger.warning(
                 "job.retried %s %s in %d ms: %s", claimed.id, task.name, wait_ms, _last_line(error), extra=extra

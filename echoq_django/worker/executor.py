@@ -55,8 +55,10 @@ class Source:
 
 
 class Hand:
-    """What came with one claim. The child's housekeeper takes from the deques what a slow job holds up, so that each
-    job, and each outcome, goes to exactly one of the two threads.
+    """What came with one claim.
+
+    The child's housekeeper takes from the deques what a slow job holds up, so that each job, and each outcome, goes to
+    exactly one of the two threads.
     """
 
     __slots__ = ("done", "outcomes", "source", "todo")

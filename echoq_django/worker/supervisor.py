@@ -31,7 +31,8 @@ from echoq_django.keys import version_key
 from echoq_django.queues import Queue, Settlement, list_queue
 from echoq_django.states import JobState
 from echoq_django.worker import beats, child
-from echoq_django.worker.hands import CANCELLED, FINISHED, LOST as LEASE_LOST, WAITING, BEGUN, DECIDED, Held, Table
+from echoq_django.worker.hands import BEGUN, CANCELLED, DECIDED, FINISHED, WAITING, Held, Table
+from echoq_django.worker.hands import LOST as LEASE_LOST
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -317,9 +318,9 @@ class Supervisor:
             )
         for name, seen in found.items():
             project = name.removeprefix("project:")
-            if name != project and project != self.project and float(seen) > time.time() - PROJECT_SECONDS:
+            if project not in (name, self.project) and float(seen) > time.time() - PROJECT_SECONDS:
                 logger.warning(
-                    "A worker of the project %r serves the same prefix: each project needs an ECHOQ[\"PREFIX\"] of its "
+                    'A worker of the project %r serves the same prefix: each project needs an ECHOQ["PREFIX"] of its '
                     "own, or jobs reach workers that do not know them.",
                     project,
                 )

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +111,7 @@ def test_a_job_that_fails_is_retried_with_backoff_and_completes(site: Site) -> N
 
     assert (job.state, job.attempts, job.failures, job.result()) == (JobState.COMPLETED, 3, 2, "at last")
     began = [float(line[2]) for line in site.lines("ran")]
-    assert all(later - earlier >= 0.02 for earlier, later in zip(began, began[1:], strict=False))
+    assert all(later - earlier >= 0.02 for earlier, later in pairwise(began))
 
 
 def test_a_job_that_fails_every_time_is_dead_after_its_attempts(site: Site) -> None:
@@ -133,7 +134,7 @@ def test_a_backoff_s_cap_holds_through_the_worker(site: Site) -> None:
     job.wait(10)
 
     began = [float(line[2]) for line in site.lines("ran")]
-    pauses = [later - earlier for earlier, later in zip(began, began[1:], strict=False)]
+    pauses = [later - earlier for earlier, later in pairwise(began)]
     assert [pause >= least for pause, least in zip(pauses, [0.01, 0.02, 0.04, 0.05, 0.05], strict=True)] == [True] * 5
     assert job.attempts == 6
 

@@ -33,9 +33,7 @@ plain_policies = (
         jitter_ms=milliseconds,
     )
 )
-policies = (
-    plain_policies | st.builds(Jitter, plain_policies) | st.builds(Jitter, st.builds(Jitter, plain_policies))
-)
+policies = plain_policies | st.builds(Jitter, plain_policies) | st.builds(Jitter, st.builds(Jitter, plain_policies))
 attempts_made = st.integers(1, 1_000) | st.integers(1, 10**400)
 
 
@@ -220,7 +218,8 @@ def test_a_policy_comes_back_from_its_text(policy):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "fixed", "fixed:", "fixed:x", "fixed:-1", "fixed:1:2", "jitter:", "jitter:" * 5000, "none:1", "exponential:1"]
+    "text",
+    ["", "fixed", "fixed:", "fixed:x", "fixed:-1", "fixed:1:2", "jitter:", "jitter:" * 5000, "none:1", "exponential:1"],
 )
 def test_a_text_that_is_no_policy_is_refused(text):
     with pytest.raises(ValueError, match="is no backoff policy"):

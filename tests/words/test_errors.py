@@ -68,17 +68,13 @@ def test_an_except_exception_does_not_swallow_an_interruption():
         assert not issubclass(kind, Exception), kind
 
 
-@pytest.mark.parametrize(
-    "kind", [errors.PayloadTooLarge, errors.BadEnvelope, errors.WrongKind, errors.ScriptFault]
-)
+@pytest.mark.parametrize("kind", [errors.PayloadTooLarge, errors.BadEnvelope, errors.WrongKind, errors.ScriptFault])
 def test_an_error_about_an_argument_is_a_value_error_too(kind):
     assert issubclass(kind, ValueError)
 
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=repr)
-@pytest.mark.parametrize(
-    "travel", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy, copy.deepcopy]
-)
+@pytest.mark.parametrize("travel", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy, copy.deepcopy])
 def test_an_error_arrives_with_its_facts_and_its_text(error, travel):
     arrived = travel(error)
 
@@ -132,9 +128,7 @@ def test_the_first_word_of_a_reply_names_the_error(text, kind, detail):
     assert error.detail == detail
 
 
-@pytest.mark.parametrize(
-    "text", ["LOADING Redis is loading", "READONLY You can't write", "EMQKINDLY no such word"]
-)
+@pytest.mark.parametrize("text", ["LOADING Redis is loading", "READONLY You can't write", "EMQKINDLY no such word"])
 def test_another_word_in_capitals_keeps_its_text_and_blames_nobody(text):
     error = errors.from_reply(text)
 

@@ -117,9 +117,7 @@ def test_forked_children_and_their_parent_share_none_of_a_million_ids(clock, tmp
 
 
 def test_a_child_that_is_forked_while_a_thread_renews_can_mint():
-    with (
-        ids._lock
-    ):  # held by this thread: the child's copy of the old lock would stay held for its other threads
+    with ids._lock:  # held by this thread: the child's copy of the old lock would stay held for its other threads
         child = os.fork()
         if child == 0:
             thread = threading.Thread(target=lambda: [ids._renew(ids._run), ids.mint()], daemon=True)
@@ -149,9 +147,7 @@ def test_the_byte_order_of_ids_is_their_value_order(values):
     assert small.encode() < great.encode()
 
 
-@pytest.mark.parametrize(
-    "foreign", ["JOB", "JOB1", "JOB" + "z" * 22, "JOB" + "0" * 21 + "_", "TSK" + "0" * 22, ""]
-)
+@pytest.mark.parametrize("foreign", ["JOB", "JOB1", "JOB" + "z" * 22, "JOB" + "0" * 21 + "_", "TSK" + "0" * 22, ""])
 def test_minted_at_answers_none_for_a_foreign_id(foreign):
     assert ids.minted_at(foreign) is None
 

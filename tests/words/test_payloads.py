@@ -140,20 +140,14 @@ tagged = (
     | st.binary()
     | enums
 )
-keys = (
-    texts
-    | texts.map(lambda text: "$" + text)
-    | st.sampled_from(["$", "$int", "$tuple", "$datetime", "$unknown"])
-)
+keys = texts | texts.map(lambda text: "$" + text) | st.sampled_from(["$", "$int", "$tuple", "$datetime", "$unknown"])
 hashables = st.recursive(
     scalars | tagged, lambda inner: st.tuples(inner, inner) | st.frozensets(inner, max_size=3), max_leaves=5
 )
 values = st.recursive(
     scalars | tagged | st.sets(hashables, max_size=3) | hashables,
     lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(keys, inner, max_size=4)
-        | st.lists(inner, max_size=3).map(tuple)
+        st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=4) | st.lists(inner, max_size=3).map(tuple)
     ),
     max_leaves=12,
 )
@@ -373,9 +367,7 @@ def test_values_nest_200_deep_and_no_deeper(wrap):
         value = wrap(value)
 
     assert exactly_equal_deep(decode_value(encode_value(value)), value)
-    with pytest.raises(
-        ValueError, match=r"^result\W.* is nested more than 200 deep, or contains itself: store"
-    ):
+    with pytest.raises(ValueError, match=r"^result\W.* is nested more than 200 deep, or contains itself: store"):
         encode_value(wrap(value))
 
 
@@ -518,9 +510,7 @@ def test_the_name_of_a_task_is_text():
 def test_a_member_of_an_enum_elsewhere_is_refused():
     from http import HTTPStatus
 
-    with pytest.raises(
-        TypeError, match=r"^args\[0\] is <HTTPStatus.OK: 200> of the module http, .* pass its \.value"
-    ):
+    with pytest.raises(TypeError, match=r"^args\[0\] is <HTTPStatus.OK: 200> of the module http, .* pass its \.value"):
         encode_envelope("t", (HTTPStatus.OK,), {})
 
 
@@ -760,6 +750,4 @@ def test_two_envelopes_share_no_default():
 
 
 def test_bytes_travel_as_standard_base64():
-    assert json.loads(encode_value(bytes(range(256)))) == {
-        "$bytes": base64.b64encode(bytes(range(256))).decode()
-    }
+    assert json.loads(encode_value(bytes(range(256)))) == {"$bytes": base64.b64encode(bytes(range(256))).decode()}

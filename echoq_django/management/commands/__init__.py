@@ -1,0 +1,1 @@
+"""Arguments and signals; what the commands do stands elsewhere."""

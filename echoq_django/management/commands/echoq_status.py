@@ -78,7 +78,7 @@ def redis_or_error() -> Iterator[None]:
 
 
 def describe(queue: Queue) -> dict[str, Any]:
-    """Read a queue: its jobs by state, totals, pause, and live workers with their facts and ms since their heartbeat."""
+    """Read a queue: its jobs by state, totals, pause, and its workers with their facts and their silence in ms."""
     counts = queue.counts()
     workers = []
     for name, text in queue.workers().items():
@@ -86,9 +86,7 @@ def describe(queue: Queue) -> dict[str, Any]:
             continue
         seen, lease, facts = text.split(" ", 2)
         silent_ms = max(0, counts.now_ms - int(seen))
-        workers.append(
-            {"name": name, "silent_ms": silent_ms, "live": silent_ms < int(lease), **_facts(facts)}
-        )
+        workers.append({"name": name, "silent_ms": silent_ms, "live": silent_ms < int(lease), **_facts(facts)})
     return {
         "name": queue.name,
         "paused": counts.paused,

@@ -45,15 +45,10 @@ def _part(zone: str) -> Part:
 def enqueue(plan: list[Part], since: datetime) -> dict[str, echoq.Job[Any]]:
     """Enqueue a job for each zone: the delayed one by one, the others in one go. Answers them by zone."""
     jobs: dict[str, echoq.Job[Any]] = {
-        part.zone: record_changes.enqueue_in(part.delay, part.zone, since)
-        for part in plan
-        if part.delay is not None
+        part.zone: record_changes.enqueue_in(part.delay, part.zone, since) for part in plan if part.delay is not None
     }
     at_once = [part for part in plan if part.delay is None]
-    calls = [
-        record_changes.bind(part.zone, since, fail_at_first=part.fails, by_hour=part.by_hour)
-        for part in at_once
-    ]
+    calls = [record_changes.bind(part.zone, since, fail_at_first=part.fails, by_hour=part.by_hour) for part in at_once]
     for part, job in zip(at_once, echoq.enqueue_many(calls), strict=True):
         jobs[part.zone] = job
     return jobs

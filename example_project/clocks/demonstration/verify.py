@@ -21,9 +21,7 @@ from clocks.zones import DAY, TEN_YEARS, hours_of_change, offset
 SAMPLE = 4
 
 
-def wrong_jobs(
-    plan: Iterable[Part], jobs: Mapping[str, echoq.Job[Any]], due: Mapping[str, datetime]
-) -> Iterator[str]:
+def wrong_jobs(plan: Iterable[Part], jobs: Mapping[str, echoq.Job[Any]], due: Mapping[str, datetime]) -> Iterator[str]:
     """Look at each job: completed, once, after the failures that were planned, and not before it was due."""
     for part in plan:
         job = jobs[part.zone]
