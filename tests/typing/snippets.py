@@ -1,0 +1,103 @@
+"""What a type checker sees of the public API: every line that is marked is an error, and no other.
+
+A mark that is no error fails too, since strict mode reports it as unused.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, assert_type
+
+import echoq_django as echoq
+from echoq_django import Call, Job, JobState, Task
+
+if TYPE_CHECKING:
+    from echoq_django.jobs import RunningJob
+
+
+@echoq.task
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+@echoq.task(queue="mail", priority=3, max_attempts=5, backoff=echoq.Fixed(ms=5), retain={"dead": timedelta(days=1)})
+def send(to: str, *, subject: str = "") -> None: ...
+
+
+@echoq.task(name="snippets.report", takes_context=True)
+def report(job: RunningJob, rows: list[int]) -> str:
+    job.checkpoint(progress=0.5, note="half way")
+    job.checkpoint(note=5)  # type: ignore[arg-type]
+    return job.id
+
+
+@echoq.task(takes_context=True)  # type: ignore[arg-type]
+def no_room_for_the_context() -> str:
+    return ""
+
+
+# The parameters and the result go through the decorator, with and without options.
+_add: Task[[int, int], int] = add
+_wrong: Task[[str, int], int] = add  # type: ignore[assignment]
+assert_type(add(2, 3), int)
+send("x", subject="y")
+add("x", 2)  # type: ignore[arg-type]
+
+# Ways to enqueue.
+assert_type(add.enqueue(2, 3), Job[int])
+assert_type(add.enqueue(2, 3).result(), int)
+assert_type(add.enqueue(a=2, b=3).wait(timeout=5).result(), int)
+assert_type(send.enqueue("x", subject="y"), Job[None])
+assert_type(add.enqueue_in(5, 2, 3).refresh().result(), int)
+assert_type(add.enqueue_in(timedelta(minutes=5), 2, b=3), Job[int])
+assert_type(add.enqueue_at(datetime.now(UTC), 2, 3), Job[int])
+add.enqueue("x", 2)  # type: ignore[arg-type]
+add.enqueue(2)  # type: ignore[call-arg]
+add.enqueue(2, 3, 4)  # type: ignore[call-arg]
+add.enqueue(2, 3, c=4)  # type: ignore[call-arg]
+send.enqueue(subject="y")  # type: ignore[call-arg]
+send.enqueue("x", "y")  # type: ignore[call-arg]
+add.enqueue_in("5", 2, 3)  # type: ignore[arg-type]
+add.enqueue_in(5, "x", 3)  # type: ignore[arg-type]
+add.enqueue_at(5, 2, 3)  # type: ignore[arg-type]
+
+# The context is not an argument of a call.
+assert_type(report.enqueue([1]).result(), str)
+assert_type(report([1]), str)
+report.enqueue(report.enqueue([1]), [1])  # type: ignore[call-arg,arg-type]
+
+# Changed copies, and calls for enqueue_many.
+assert_type(add.using(priority=3).enqueue(2, 3).result(), int)
+add.using(priority=3).enqueue("x", 3)  # type: ignore[arg-type]
+assert_type(add.bind(2, 3), Call[int])
+assert_type(add.using(delay=5).bind(2, 3), Call[int])
+add.bind("x", 3)  # type: ignore[arg-type]
+assert_type(echoq.enqueue_many([add.bind(2, 3), send.bind("x")]), list[Job[Any]])
+echoq.enqueue_many([add])  # type: ignore[list-item]
+
+# Options.
+echoq.task(queue=5)  # type: ignore[call-overload]
+echoq.task(retain="1")  # type: ignore[call-overload]
+
+# Handles.
+job = echoq.get_job("JOB_A", queue="mail")
+assert_type(job, Job[Any])
+assert_type(job.state, JobState)
+assert_type(job.run_at, datetime | None)
+assert_type(job.attempts, int)
+assert_type(job.cancel("why"), bool)
+assert_type(echoq.Queue("mail").counts().jobs[JobState.DEAD], int)
+job.reschedule(5)  # type: ignore[call-arg]
+current = echoq.current_job()
+current.checkpoint()  # type: ignore[union-attr]
+if current is not None:
+    current.checkpoint(progress={"done": 1})
+
+
+async def twins() -> None:
+    assert_type(await add.aenqueue(2, 3), Job[int])
+    assert_type(await (await add.aenqueue_in(5, 2, 3)).aresult(), int)
+    assert_type(await (await add.aenqueue_at(datetime.now(UTC), 2, 3)).await_(5), Job[int])
+    assert_type(await echoq.aenqueue_many([add.bind(2, 3)]), list[Job[Any]])
+    assert_type(await echoq.aget_job("JOB_A"), Job[Any])
+    await add.aenqueue("x", 3)  # type: ignore[arg-type]
