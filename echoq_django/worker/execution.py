@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import traceback
@@ -76,8 +77,9 @@ class Execution:
             return None
         try:
             return Settlement("complete", claimed.ticket, "", encode_value(value))
-        except (TypeError, ValueError) as error:
-            text = f"the result cannot be kept: {error}"
+        except Exception as error:  # noqa: BLE001 (lazy values run their own code here)
+            said = error if isinstance(error, (TypeError, ValueError)) else _last_line(error)
+            text = f"the result cannot be kept: {said}"
             logger.error(
                 "job.dead %s %s: %s", claimed.id, task.name, text, extra=_extra(claimed, self._queue, task.name)
             )
@@ -160,7 +162,9 @@ def _policy(claimed: Claimed, task: Task[..., Any]) -> Backoff:
 
 def _error_text(error: BaseException) -> str:
     """Write an error as a row keeps it: a line with its class and text, then the traceback, cut in the middle."""
-    text = f"{_last_line(error)}\n\n{''.join(traceback.format_exception(error))}".strip()
+    text = _last_line(error)
+    with contextlib.suppress(Exception):  # an exception may hold what cannot be formatted
+        text = f"{text}\n\n{''.join(traceback.format_exception(error))}".strip()
     text = text.encode(errors="backslashreplace").decode()
     if len(text) > MOST_ERROR_CHARACTERS:
         half = MOST_ERROR_CHARACTERS // 2

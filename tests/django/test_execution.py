@@ -32,10 +32,6 @@ class Untranslated:
         return no_translation()
 
 
-#: Execution.run promises never to raise.
-NEVER_RAISES = pytest.mark.xfail(strict=True, reason="raises in the executor's thread")
-
-
 def raising(error):
     def body():
         raise error
@@ -74,8 +70,8 @@ def test_a_task_that_returns_is_completed(hands, store, value, result):
         ({"a": [float("nan")]}, 'result["a"][0] is nan'),
         (lambda: 1, "result is of type function"),
         ("\ud800", "result holds half of a surrogate pair"),
-        pytest.param(SimpleLazyObject(no_translation), "", marks=NEVER_RAISES),
-        pytest.param(lazystr(Untranslated()), "", marks=NEVER_RAISES),
+        (SimpleLazyObject(no_translation), ""),
+        (lazystr(Untranslated()), ""),
     ],
     ids=["object", "nan", "function", "surrogate", "lazy object", "lazy text"],
 )
@@ -115,7 +111,6 @@ def test_a_task_that_raises_is_tried_again_later(hands, store, clock, error, fir
     assert store.client.zscore(store.key("default", "schedule"), store.ids("default", "schedule")[0]) == 1_007_000
 
 
-@NEVER_RAISES
 def test_an_error_that_cannot_be_formatted_is_kept_by_its_name(hands, store):
     echoq.task(name="tests.body")(raising(SyntaxError("bad", ("file", 1, "no offset", "text")))).enqueue()
     (claimed,) = hands.claim()
