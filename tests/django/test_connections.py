@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import threading
+import time
 from datetime import UTC, datetime
 
 import pytest
@@ -13,6 +14,7 @@ import redis
 from django.conf import settings as django_settings
 from django.core.cache import caches
 from django.test import override_settings
+from redis.sentinel import SentinelConnectionPool
 
 import echoq_django as echoq
 from echoq_django.connections import close_producer, make_pool, producer
@@ -72,6 +74,31 @@ def test_a_cache_gives_its_database_and_password_and_tls(configure):
     assert (kwargs["host"], kwargs["port"], kwargs["db"]) == ("redis.example", 6380, 7)
     assert (kwargs["username"], kwargs["password"]) == ("user", "secret")
     assert (kwargs["socket_timeout"], kwargs["decode_responses"], kwargs["protocol"]) == (3, False, 2)
+
+
+def test_a_cache_behind_sentinels_gives_its_service(configure):
+    configure(REDIS_URL=None, CONNECTION="queue")
+    sentinels = {
+        "CLIENT_CLASS": "django_redis.client.SentinelClient",
+        "SENTINELS": [("one.example", 26379), ("two.example", 26379)],
+        "CONNECTION_POOL_CLASS": "redis.sentinel.SentinelConnectionPool",
+        "PASSWORD": "secret",
+        "CONNECTION_POOL_KWARGS": {"decode_responses": True},
+    }
+    with override_settings(
+        CACHES={"queue": cache("redis://primary/7", **sentinels), "default": cache("redis://primary/7", **sentinels)},
+        DJANGO_REDIS_CONNECTION_FACTORY="django_redis.pool.SentinelConnectionFactory",
+    ):
+        pool = make_pool(timeout=3)
+
+    assert (type(pool), pool.service_name, pool.is_master) == (SentinelConnectionPool, "primary", True)
+    assert [each.connection_pool.connection_kwargs["host"] for each in pool.sentinel_manager.sentinels] == [
+        "one.example",
+        "two.example",
+    ]
+    kwargs = pool.connection_kwargs
+    assert (kwargs["db"], kwargs["password"], kwargs["decode_responses"]) == (7, "secret", False)
+    assert (kwargs["socket_timeout"], kwargs["protocol"]) == (3, 2)
 
 
 def test_clearing_the_cache_of_another_database_leaves_the_queue(redis_url, configure):
@@ -209,9 +236,23 @@ def test_a_server_that_is_full_is_told(own_server):
     client.config_set("maxmemory", "1")
     client.close()
 
-    with pytest.raises(echoq.EnqueueFailed) as caught:
-        add.enqueue(1)
-    assert "OOM" in str(caught.value.__cause__) or "memory" in str(caught.value.__cause__)
+    for enqueue in (lambda: add.enqueue(1), lambda: echoq.enqueue_many([add.bind(1)])):
+        with pytest.raises(echoq.EnqueueFailed) as caught:
+            enqueue()
+        assert "memory" in str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize(("seconds", "word"), [(60, "ahead of"), (-60, "behind")])
+def test_a_producer_whose_clock_is_off_is_warned_once(store, monkeypatch, caplog, seconds, word):
+    true_time = time.time
+    monkeypatch.setattr(time, "time", lambda: true_time() + seconds)
+
+    add.enqueue(1)
+    add.enqueue(2)
+
+    (warning,) = [record.getMessage() for record in caplog.records if record.name == "echoq.queue"]
+    assert warning.startswith("This host's clock is ")
+    assert f" s {word} the Redis server's" in warning
 
 
 # ── A reply that was lost ───────────────────────────────────────────────────────────────────────────────────

@@ -149,6 +149,14 @@ def test_a_module_that_is_not_there_fails_with_its_own_error(configure):
         ready()
 
 
+@pytest.mark.parametrize("value", [5, {"LEASE": "long"}])
+def test_wrong_settings_are_left_to_the_checks(value):
+    with override_settings(ECHOQ=value):
+        ready()
+        with pytest.raises(ConfigurationError, match="ECHOQ"):
+            echoq.Queue("default")
+
+
 def test_a_module_that_fails_to_import_fails_with_its_own_error(written):
     written("found_broken/tasks.py", "raise RuntimeError('this very module')")
 
