@@ -223,7 +223,7 @@ def test_arguments_come_back_as_they_went_in(hands, task, args, kwargs, result):
         (add, (1, 2, 3), {}, "too many positional arguments"),
         (add, (1,), {"a": 2}, "multiple values for argument 'a'"),
         (add, (1,), {"c": 2}, "unexpected keyword argument 'c'"),
-        (only, (1, 2), {}, "missing a required keyword-only argument: 'c'"),
+        (only, (1, 2), {}, "missing a required .*argument: 'c'"),
         (only, (1, 2, 3), {"c": 3}, "too many positional arguments"),
         (only, (), {"a": 1, "b": 2, "c": 3}, "'a'"),
         (gather, (), {"x": 1}, "missing a required argument: 'first'"),
