@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
+from django.utils.functional import lazystr
 
 import echoq_django as echoq
 from echoq_django import JobState
@@ -118,14 +119,6 @@ def test_the_error_of_a_wrong_item_is_what_it_would_be_alone(store):
     class PickyError(ValueError):
         def __init__(self, one, two):
             super().__init__(one, two)
-
-    class Picky(str):
-        __slots__ = ()
-
-        def encode(self, *args):
-            raise PickyError(1, 2)
-
-    from django.utils.functional import lazystr
 
     class Text:
         def __str__(self):

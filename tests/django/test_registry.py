@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from datetime import datetime
 from enum import Enum
 
 import pytest
@@ -180,8 +181,6 @@ def test_a_module_imported_anew_replaces_its_tasks(written):
 
 @pytest.mark.parametrize("use_tz", [True, False])
 def test_naive_datetimes_travel_where_the_site_uses_them(use_tz):
-    from datetime import datetime
-
     naive = datetime(2030, 1, 1)  # noqa: DTZ001
     task = echoq.task(name="shop.dated")(lambda when: when)
     with override_settings(USE_TZ=use_tz):

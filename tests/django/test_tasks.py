@@ -496,7 +496,7 @@ def test_a_priority_is_a_whole_number_from_minus_100_to_100(priority, error):
         add.using(priority=priority)
 
 
-def test_a_positional_only_priority_survives_a_reprocess(hands):
+def test_a_priority_survives_a_reprocess(hands):
     job = add.using(priority=9).enqueue(1)
     hands.run()
     job.reprocess()
