@@ -20,8 +20,7 @@ from echoq_django.errors import (
     UnknownTask,
     WrongState,
 )
-from echoq_django.jobs import Job, aget_job, current_job, get_job
-from echoq_django.queues import Queue
+from echoq_django.jobs import Job, Queue, RunningJob, aget_job, current_job, get_job
 from echoq_django.states import JobState
 from echoq_django.tasks import Call, Task, aenqueue_many, enqueue_many, task
 
@@ -48,6 +47,7 @@ __all__ = [
     "Polynomial",
     "Queue",
     "Retry",
+    "RunningJob",
     "Snooze",
     "Task",
     "UnknownTask",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Self, TypeVar
 
 from asgiref.sync import sync_to_async
 
-from echoq_django import ids
+from echoq_django import ids, queues
 from echoq_django.backoff import whole_ms
 from echoq_django.conf import settings
 from echoq_django.connections import LOST
@@ -27,11 +27,11 @@ from echoq_django.errors import (
     WrongState,
 )
 from echoq_django.payloads import decode_envelope, decode_value, encode_value
-from echoq_django.queues import Queue, known
+from echoq_django.queues import known
 from echoq_django.states import JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Mapping
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
     from datetime import timedelta
 
     from echoq_django.queues import JobRecord
@@ -385,6 +385,53 @@ class RunningJob(Job[Any]):
     async def acheckpoint(self, progress: Any = None, note: str | None = None) -> None:
         """Do as `checkpoint`."""
         await in_thread(self.checkpoint, progress, note)
+
+
+class Page(list[Job[Any]]):
+    """A page of jobs; `total` is how many there are in that state."""
+
+    def __init__(self, jobs: Iterable[Job[Any]], total: int) -> None:
+        super().__init__(jobs)
+        self.total = total
+
+
+class Queue(queues.Queue):
+    """A named place that workers serve; ValueError for a name that cannot be one.
+
+    Every verb is one round trip, and raises redis-py's ConnectionError or TimeoutError when Redis cannot be reached.
+    """
+
+    __slots__ = ()
+
+    def jobs(self, state: JobState | str, *, offset: int = 0, limit: int = 100, newest_first: bool = False) -> Page:
+        """Read a page of the jobs of a state, in the order of their turn, their time, or when they ended.
+
+        `limit` is at most 1,000.
+        """
+        total, records = self.page(state, offset=offset, limit=limit, newest_first=newest_first)
+        return Page((Job.from_record(record, self.name) for record in records), total)
+
+    async def ajobs(
+        self, state: JobState | str, *, offset: int = 0, limit: int = 100, newest_first: bool = False
+    ) -> Page:
+        """Do as `jobs`."""
+        return await in_thread(self.jobs, state, offset=offset, limit=limit, newest_first=newest_first)
+
+    async def acounts(self) -> queues.Counts:
+        """Do as `counts`."""
+        return await in_thread(self.counts)
+
+    async def apause(self) -> None:
+        """Do as `pause`."""
+        await in_thread(self.pause)
+
+    async def aresume(self) -> None:
+        """Do as `resume`."""
+        await in_thread(self.resume)
+
+    async def apurge(self, state: JobState | str) -> int:
+        """Do as `purge`."""
+        return await in_thread(self.purge, state)
 
 
 class Running:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import redis
@@ -23,7 +22,7 @@ from echoq_django.scripts import Argument, pack, script
 from echoq_django.states import JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from echoq_django.conf import Settings
     from echoq_django.scripts import Script
@@ -157,14 +156,17 @@ class Beaten(NamedTuple):
     next_in: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """The jobs of a queue by state, whether it is paused, and what has been counted since it began."""
+class Counts(dict[JobState, int]):
+    """The jobs of a queue by state; whether it is `paused`, and the `totals` counted since it began.
 
-    jobs: Mapping[JobState, int]
-    paused: bool
-    now_ms: int
-    totals: Mapping[str, int] = field(default_factory=dict)
+    `now_ms` is the server's clock at that moment.
+    """
+
+    def __init__(self, jobs: Mapping[JobState, int], *, paused: bool, now_ms: int, totals: Mapping[str, int]) -> None:
+        super().__init__(jobs)
+        self.paused = paused
+        self.now_ms = now_ms
+        self.totals = totals
 
 
 class Queue:
@@ -491,7 +493,7 @@ class Queue:
     def purge(self, state: JobState | str) -> int:
         """Delete the jobs of a state that are there now, in steps of 1,000; answers how many."""
         name = str(JobState(state))
-        total = self.counts().jobs.get(JobState(name), 0)
+        total = self.counts().get(JobState(name), 0)
         purged = 0
         while purged < total:
             n = int(self._call("purge", {"state": name, "limit": min(1000, total - purged)}, resend=True)[1])
@@ -513,7 +515,7 @@ class Queue:
         answer = self._call("counts", {}, resend=True)
         states = ("pending", "scheduled", "active", "completed", "dead", "cancelled")
         return Counts(
-            jobs={JobState(state): int(answer[i]) for i, state in enumerate(states)},
+            {JobState(state): int(answer[i]) for i, state in enumerate(states)},
             paused=answer[6] == b"1",
             now_ms=int(answer[7]),
             totals={answer[i].decode(): int(answer[i + 1]) for i in range(8, len(answer), 2)},

@@ -12,7 +12,7 @@ for i = 1, 6 do
   answer[i] = digits(redis.call('ZCARD', KEYS[i]))
 end
 answer[7] = redis.call('HGET', KEYS[7], 'paused') and '1' or '0'
-answer[8] = digits(now_ms)
+answer[8] = now_text
 local totals = redis.call('HGETALL', q['metrics:totals'])
 for i = 1, #totals do
   answer[8 + i] = totals[i]

@@ -16,5 +16,5 @@ if not lease_ms then
 end
 local answer = {redis.call('HEXISTS', q.workers, worker) == 1 and 'alive' or 'new'}
 extend_held(answer, lease_ms, 4)
-redis.call('HSET', q.workers, worker, digits(now_ms) .. ' ' .. digits(lease_ms) .. ' ' .. facts)
+redis.call('HSET', q.workers, worker, now_text .. ' ' .. digits(lease_ms) .. ' ' .. facts)
 return answer

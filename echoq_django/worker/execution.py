@@ -13,6 +13,7 @@ from django.db.backends.signals import connection_created
 
 from echoq_django import jobs, registry
 from echoq_django.backoff import delay_ms, from_text
+from echoq_django.conf import settings
 from echoq_django.errors import (
     BadEnvelope,
     Cancel,
@@ -43,9 +44,11 @@ DEFAULT_MAX_ATTEMPTS: Final = 3
 class Execution:
     """Runs the jobs of one executor. What the settings say is read once, when the executor starts."""
 
-    def __init__(self, queue: str, *, unknown_grace_ms: int) -> None:
+    def __init__(self, queue: str) -> None:
+        current = settings()
         self._queue = queue
-        self._unknown_grace_ms = unknown_grace_ms
+        self._unknown_grace_ms = current.unknown_task_grace_ms
+        self._most_bytes = current.max_payload_bytes
 
     def run(self, claimed: Claimed) -> Settlement | None:
         """Run a job; None when it is completed with nothing to keep, else its settlement.
@@ -76,7 +79,7 @@ class Execution:
         if value is None:
             return None
         try:
-            return Settlement("complete", claimed.ticket, "", encode_value(value))
+            return Settlement("complete", claimed.ticket, "", self._kept(value))
         except Exception as error:  # noqa: BLE001 (lazy values run their own code here)
             said = error if isinstance(error, (TypeError, ValueError)) else _last_line(error)
             text = f"the result cannot be kept: {said}"
@@ -84,6 +87,12 @@ class Execution:
                 "job.dead %s %s: %s", claimed.id, task.name, text, extra=_extra(claimed, self._queue, task.name)
             )
             return Settlement("bury", claimed.ticket, "", text)
+
+    def _kept(self, value: Any) -> bytes:
+        text = encode_value(value)
+        if len(text) > self._most_bytes:
+            raise ValueError(f"it takes {len(text):,} bytes, and {self._most_bytes:,} may be kept: store it yourself.")
+        return text
 
     def _put_back_unknown(self, claimed: Claimed, error: UnknownTask) -> Settlement:
         """Put a job of an unknown task back for 5 to 60 s: a newer worker may know it."""

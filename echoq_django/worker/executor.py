@@ -98,7 +98,7 @@ class Executor:
                 number,
                 queue,
                 Exchange(queue, child, thread, lease_ms=current.lease_ms),
-                Execution(queue.name, unknown_grace_ms=current.unknown_task_grace_ms),
+                Execution(queue.name),
             )
             for number, (queue, _) in enumerate(queues)
         ]

@@ -454,7 +454,7 @@ class Supervisor:
             for queue, _ in self.queues:
                 counts = queue.counts()
                 next_in = queue.beat().next_in
-                if (next_in is not None and next_in <= 0) or (counts.jobs[JobState.PENDING] and not counts.paused):
+                if (next_in is not None and next_in <= 0) or (counts[JobState.PENDING] and not counts.paused):
                     self._quiet_looks = 0
                     return
         except (*LOST, EchoQError, redis.RedisError) as error:

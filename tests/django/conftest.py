@@ -11,7 +11,6 @@ from django.conf import settings as django_settings
 from django.test import override_settings
 
 from echoq_django import registry
-from echoq_django.conf import settings
 from echoq_django.connections import close_producer
 from echoq_django.queues import Claimed, Queue, Settlement
 from echoq_django.scripts import use_clock
@@ -69,7 +68,7 @@ class Hands:
     def __init__(self, queue: str, child: str = "worker:0:1") -> None:
         self.queue = Queue(queue)
         self.child = child
-        self.execution = Execution(queue, unknown_grace_ms=settings().unknown_task_grace_ms)
+        self.execution = Execution(queue)
         self.queue.join(child, 1)
 
     def claim(self, limit: int = 1) -> list[Claimed]:
@@ -96,7 +95,7 @@ class Hands:
     def drain(self) -> int:
         """Run all that is pending; answers how many jobs that were."""
         ran = 0
-        while self.queue.counts().jobs["pending"]:
+        while self.queue.counts()["pending"]:
             for claimed in self.claim():
                 assert self.settle(claimed, self.execution.run(claimed)) == []
                 ran += 1

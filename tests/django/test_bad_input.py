@@ -183,7 +183,7 @@ def test_a_broken_row_is_buried_with_its_reason_and_its_neighbours_run(store, ha
     found = echoq.get_job(broken.id)
     assert found.state == JobState.DEAD
     assert found.error.startswith(("broken row: ", "unreadable payload: "))
-    assert hands.queue.counts().jobs[JobState.ACTIVE] == 0
+    assert hands.queue.counts()[JobState.ACTIVE] == 0
     assert store.ids("default", "dead") == [jobs[1].id]
 
 

@@ -59,7 +59,7 @@ def test_a_cache_gives_its_server_and_none_of_its_options(redis_url, configure, 
 
         assert job.refresh().args == (b"\xff\xfe",)
         assert job.kwargs == {"b": "ä"}
-        assert echoq.Queue("default").counts().jobs["pending"] == 1
+        assert echoq.Queue("default").counts()["pending"] == 1
     close_producer()
 
 
@@ -355,7 +355,7 @@ def test_a_job_whose_reply_was_lost_is_enqueued_once_and_is_no_duplicate(cutter,
     assert (cutter.cuts, job.duplicate, job.state, job.args) == (0, False, state, (1,))
     assert (job.run_at is not None) == (state == "scheduled")
     assert echoq.Queue("default").page(state)[1][-1].id == job.id
-    assert sum(echoq.Queue("default").counts().jobs.values()) == 2
+    assert sum(echoq.Queue("default").counts().values()) == 2
 
 
 def test_a_job_with_an_id_of_the_callers_may_be_its_own_duplicate_after_a_lost_reply(cutter):
@@ -364,7 +364,7 @@ def test_a_job_with_an_id_of_the_callers_may_be_its_own_duplicate_after_a_lost_r
     job = add.using(job_id="JOB_mine").enqueue(1)
 
     assert (job.duplicate, job.state, job.args) == (True, "pending", (1,))
-    assert echoq.Queue("default").counts().jobs["pending"] == 2
+    assert echoq.Queue("default").counts()["pending"] == 2
 
 
 def test_a_reply_that_is_lost_twice_is_told(cutter):
@@ -376,7 +376,7 @@ def test_a_reply_that_is_lost_twice_is_told(cutter):
     (job_id,) = caught.value.job_ids
     again = add.using(job_id=job_id).enqueue(1)
     assert again.duplicate
-    assert echoq.Queue("default").counts().jobs["pending"] == 2
+    assert echoq.Queue("default").counts()["pending"] == 2
 
 
 @pytest.mark.parametrize("after", [0, 1, 2])

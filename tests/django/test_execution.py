@@ -340,3 +340,13 @@ def test_a_name_in_redis_is_looked_up_and_never_imported(hands, store):
     hands.run()
 
     assert echoq.get_job("JOB_evil").state == JobState.SCHEDULED
+
+
+def test_a_result_over_the_limit_makes_the_job_dead_at_once(hands, store, configure):
+    configure(MAX_PAYLOAD_BYTES=1_000)
+    hands.execution = type(hands.execution)(hands.queue.name)
+
+    row = run(hands, store, returning("x" * 1_000))
+
+    assert (row["state"], row["failures"]) == ("dead", "1")
+    assert "1,002 bytes, and 1,000 may be kept" in row["last_error"]

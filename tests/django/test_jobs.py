@@ -348,7 +348,7 @@ def test_remove_deletes_the_row(store, hands, state):
     job.remove()
 
     assert store.row(job) == {}
-    assert echoq.Queue("default").counts().jobs[JobState(state)] == 0
+    assert echoq.Queue("default").counts()[JobState(state)] == 0
     with pytest.raises(echoq.JobGone):
         job.refresh()
 
@@ -523,3 +523,30 @@ def test_checkpoint_lets_the_job_go_on_when_redis_cannot_be_reached(hands, confi
 
     assert settlement.text == b"1"
     assert f"Job {job.id} goes on without its checkpoint" in caplog.text
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_a_queue_shows_its_jobs_in_pages(hands, newest_first):
+    task = echoq.task(name="tests.paged")(lambda n: n)
+    made = [task.enqueue(n) for n in range(5)]
+    queue = echoq.Queue("default")
+
+    page = queue.jobs("pending", offset=1, limit=3, newest_first=newest_first)
+
+    ids = [job.id for job in made][:: -1 if newest_first else 1]
+    assert (page.total, [job.id for job in page]) == (5, ids[1:4])
+    assert {job.task for job in page} == {"tests.paged"}
+    assert queue.counts()["pending"] == 5
+
+
+async def test_a_queue_has_async_twins():
+    queue = echoq.Queue("default")
+    task = echoq.task(name="tests.paged")(lambda n: n)
+    job = await task.aenqueue(1)
+
+    await queue.apause()
+    assert (await queue.acounts()).paused
+    await queue.aresume()
+    assert not (await queue.acounts()).paused
+    assert [found.id for found in await queue.ajobs("pending")] == [job.id]
+    assert await queue.apurge("pending") == 1

@@ -74,7 +74,7 @@ def test_counts_are_by_state_with_the_pause_and_the_totals(hands):
 
     counts = hands.queue.counts()
 
-    assert counts.jobs == {
+    assert counts == {
         JobState.PENDING: 1,
         JobState.SCHEDULED: 1,
         JobState.ACTIVE: 1,

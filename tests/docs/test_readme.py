@@ -56,7 +56,7 @@ def hands(prefix):
                     queue.join("worker:0:1", 1)
                     joined.add(name)
                 for claimed in queue.claim("worker:0:1", lease_ms=30_000):
-                    settlement = Execution(name, unknown_grace_ms=0).run(claimed)
+                    settlement = Execution(name).run(claimed)
                     done = [] if settlement else [claimed.ticket]
                     settled = [settlement] if settlement else []
                     queue.exchange("worker:0:1", 0, lease_ms=1, limit=0, completed=done, settlements=settled)

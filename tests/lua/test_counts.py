@@ -7,8 +7,8 @@ def test_counts_of_an_empty_queue_are_zero(queue, redis_state):
     with redis_state.unchanged():
         counts = queue.counts()
 
-    assert set(counts.jobs) == set(JobState) - {JobState.UNSENT}
-    assert set(counts.jobs.values()) == {0}
+    assert set(counts) == set(JobState) - {JobState.UNSENT}
+    assert set(counts.values()) == {0}
     assert (counts.paused, counts.now_ms, counts.totals) == (False, 1_000_000, {})
 
 
@@ -22,7 +22,7 @@ def test_counts_by_state(queue, redis_state):
     with redis_state.unchanged():
         counts = queue.counts()
 
-    assert {str(state): n for state, n in counts.jobs.items()} == {
+    assert {str(state): n for state, n in counts.items()} == {
         "pending": 1, "scheduled": 2, "active": 3, "completed": 4, "dead": 5, "cancelled": 6,
     }  # fmt: skip
     assert counts.paused

@@ -31,7 +31,7 @@ Q = "q"
 
 
 def counts(queue: str = Q) -> dict[str, int]:
-    return {str(state): n for state, n in Queue(queue).counts().jobs.items() if n}
+    return {str(state): n for state, n in Queue(queue).counts().items() if n}
 
 
 # ── Running ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -86,7 +86,7 @@ assert_type(job.state, JobState)
 assert_type(job.run_at, datetime | None)
 assert_type(job.attempts, int)
 assert_type(job.cancel("why"), bool)
-assert_type(echoq.Queue("mail").counts().jobs[JobState.DEAD], int)
+assert_type(echoq.Queue("mail").counts()[JobState.DEAD], int)
 job.reschedule(5)  # type: ignore[call-arg]
 current = echoq.current_job()
 current.checkpoint()  # type: ignore[union-attr]

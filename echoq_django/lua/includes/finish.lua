@@ -77,10 +77,14 @@ local function finish(row, state, ...)
   end
   count(state)
   if ms == 0 or keep_count[state] == 0 then
-    forget({row})
+    if row[ATTACHED] then
+      forget({row})
+    else
+      redis.call('UNLINK', row_key(row.id))
+    end
     return
   end
-  redis.call('ZADD', q[state], digits(now_ms), row.id)
+  redis.call('ZADD', q[state], now_text, row.id)
   if own then
     redis.call('ZADD', q.expiry, digits(now_ms + ms), row.id)
   end

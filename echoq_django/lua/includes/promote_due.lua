@@ -5,7 +5,7 @@
 -- Moves up to `limit` jobs, oldest score first; answers how many were due. An id without a row is dropped and counted,
 -- as is one whose row says that it is elsewhere (EchoMQ's native promote).
 local function promote_due(limit)
-  local ids = redis.call('ZRANGE', q.schedule, '-inf', digits(now_ms), 'BYSCORE', 'LIMIT', 0, limit)
+  local ids = redis.call('ZRANGE', q.schedule, '-inf', now_text, 'BYSCORE', 'LIMIT', 0, limit)
   if #ids == 0 then
     return 0
   end

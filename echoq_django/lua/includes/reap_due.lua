@@ -4,7 +4,7 @@
 
 -- Takes back up to `limit` jobs, each stalled once more; answers how many leases had run out.
 local function reap_due(limit, max_stalled)
-  local ids = redis.call('ZRANGE', q.active, '-inf', digits(now_ms), 'BYSCORE', 'LIMIT', 0, limit)
+  local ids = redis.call('ZRANGE', q.active, '-inf', now_text, 'BYSCORE', 'LIMIT', 0, limit)
   if #ids == 0 then
     return 0
   end

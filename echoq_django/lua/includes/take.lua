@@ -8,6 +8,8 @@ local HANDED = {
   [PRIORITY] = 'priority=', [BACKOFF] = 'backoff=',
 }
 
+local NEXT = {['0'] = '1', ['1'] = '2', ['2'] = '3'}
+
 -- Claims up to `limit` jobs with up to `most_bytes` of payload, but always one job; a job that has stalled before
 -- travels alone. Appends ticket, fields (`name=value` with commas) and payload of each to `answer`; answers how many
 -- it took.
@@ -47,11 +49,11 @@ local function take(answer, limit, owner, lease_ms, most_bytes)
   end
 
   redis.call('ZREMRANGEBYRANK', q.pending, 0, seen - 1)
-  local members, n, now = {}, #answer, digits(now_ms)
+  local members, n = {}, #answer
   local deadline = digits(now_ms + lease_ms)
   for i, row in ipairs(rows) do
-    local token = digits(tonumber(row[ATTEMPTS]) + 1)
-    redis.call('HSET', row_key(row.id), 'state', 'active', 'attempts', token, 'owner', owner, 'started_at', now)
+    local token = NEXT[row[ATTEMPTS]] or digits(tonumber(row[ATTEMPTS]) + 1)
+    redis.call('HSET', row_key(row.id), 'state', 'active', 'attempts', token, 'owner', owner, 'started_at', now_text)
     members[2 * i - 1], members[2 * i] = deadline, row.id
     local fields = ''
     for field = UNCOUNTED, BACKOFF do

@@ -77,7 +77,7 @@ end
 
 -- Removes at most `limit` rows whose own rule has run out; answers how many.
 local function trim_expired(limit)
-  local ids = redis.call('ZRANGE', q.expiry, '-inf', digits(now_ms), 'BYSCORE', 'LIMIT', 0, limit)
+  local ids = redis.call('ZRANGE', q.expiry, '-inf', now_text, 'BYSCORE', 'LIMIT', 0, limit)
   if #ids > 0 then
     for state in pairs(POSITION) do
       redis.call('ZREM', q[state], unpack(ids))

@@ -90,7 +90,7 @@ def describe(queue: Queue) -> dict[str, Any]:
     return {
         "name": queue.name,
         "paused": counts.paused,
-        "jobs": {str(state): counts.jobs[state] for state in STATES},
+        "jobs": {str(state): counts[state] for state in STATES},
         "totals": dict(counts.totals),
         "workers": sorted(workers, key=lambda worker: worker["name"]),
     }

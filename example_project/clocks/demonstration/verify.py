@@ -42,7 +42,7 @@ def wrong_counts(expected: Mapping[str, int]) -> Iterator[str]:
     """Look at each queue: it has completed what was enqueued, each job one time, and holds no others."""
     for name, number in expected.items():
         counts = echoq.Queue(name).counts()
-        held = {state: n for state, n in counts.jobs.items() if n}
+        held = {state: n for state, n in counts.items() if n}
         if held != {echoq.JobState.COMPLETED: number}:
             yield f"Queue {name} holds {held}, not {number} completed jobs."
         if counts.totals.get("completed") != number:

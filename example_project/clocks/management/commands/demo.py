@@ -116,15 +116,15 @@ def _watch(display: "Display", worker: Worker, jobs: Jobs) -> Iterator[str]:
     with display.progress(len(jobs)):
         while True:
             counts = queue.counts()
-            completed = counts.jobs[echoq.JobState.COMPLETED]
+            completed = counts[echoq.JobState.COMPLETED]
             display.show(completed, counts.totals.get("retried", 0), counts.totals.get("stalled", 0))
-            if sum(number for state, number in counts.jobs.items() if state.ended) == len(jobs):
+            if sum(number for state, number in counts.items() if state.ended) == len(jobs):
                 return
             if worker.exit_code is not None:
                 yield f"The worker ended with exit code {worker.exit_code}."
                 return
             if time.monotonic() > deadline:
-                yield f"The jobs have not ended after {PATIENCE_SECONDS} s: {dict(counts.jobs)}"
+                yield f"The jobs have not ended after {PATIENCE_SECONDS} s: {dict(counts)}"
                 return
             if worker.killed is None and completed > len(jobs) / 4:
                 worker.kill_a_busy_process(long_jobs)
