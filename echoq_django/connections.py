@@ -178,6 +178,12 @@ class Wire:
         """Make the server know a script."""
         self.execute("SCRIPT", "LOAD", script.text)
 
+    def load_once(self, script: Script) -> None:
+        """Make the server know a script, once for each connection."""
+        if script.sha not in self._loaded:
+            self.load(script)
+            self._loaded.add(script.sha)
+
     def fileno(self) -> int:
         """Answer the socket's file descriptor; connects when there is none."""
         return cast("int", self._open()._sock.fileno())  # type: ignore[attr-defined]
@@ -205,6 +211,7 @@ class Wire:
     def close(self) -> None:
         """Close the connection; the next call opens another."""
         connection, self._connection = self._connection, None
+        self._loaded.clear()
         if connection is not None:
             connection.disconnect()  # type: ignore[no-untyped-call]
 

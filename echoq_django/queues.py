@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import redis
-from redis.exceptions import ResponseError
+from redis.exceptions import NoScriptError, ResponseError
 
 from echoq_django.conf import settings
-from echoq_django.connections import LOST, Wire, as_error, packed_call, producer
+from echoq_django.connections import LOST, Wire, as_error, producer
 from echoq_django.errors import EnqueueFailed, JobNotFound, WrongState
 from echoq_django.keys import QUEUE_NAME, keys_of, queues_key
 from echoq_django.scripts import Argument, pack, script
@@ -45,8 +44,7 @@ CLOCK_TOLERANCE: Final = 5.0
 _STATES: Final = frozenset(JobState)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewJob:
+class NewJob(NamedTuple):
     """A job that is to be enqueued: what its row will hold.
 
     At most one of `delay_ms` (on the server's clock) and `run_at_ms` says when it runs; without both it can be claimed
@@ -67,13 +65,34 @@ class NewJob:
         """The state in which it begins."""
         return JobState.PENDING if self.delay_ms is None and self.run_at_ms is None else JobState.SCHEDULED
 
-    def arguments(self) -> list[Argument]:
-        """Id, payload, mode, value and priority, as the scripts take them."""
+    def packed(self, *, counted: bool) -> tuple[int, bytes]:
+        """Write id, payload, mode, value, priority and fields in wire form; answers how many arguments that are.
+
+        With `counted` the number of the fields' texts stands before them, as `enqueue_many` takes it.
+        """
         if self.delay_ms is not None:
-            return [self.id, self.payload, "in", self.delay_ms, self.priority]
-        if self.run_at_ms is not None:
-            return [self.id, self.payload, "at", self.run_at_ms, self.priority]
-        return [self.id, self.payload, "now", "", self.priority]
+            when = pack(("in", self.delay_ms, self.priority))
+        elif self.run_at_ms is not None:
+            when = pack(("at", self.run_at_ms, self.priority))
+        else:
+            when = _NOW if self.priority == 0 else pack(("now", "", self.priority))
+        job_id = self.id.encode()
+        extra = 2 * len(self.fields)
+        tail = b"".join(pack(pair) for pair in self.fields) if extra else b""
+        if counted:
+            tail = (pack((extra,)) if extra else _NONE) + tail
+        return 5 + extra + counted, b"$%d\r\n%b\r\n$%d\r\n%b\r\n%b%b" % (
+            len(job_id),
+            job_id,
+            len(self.payload),
+            self.payload,
+            when,
+            tail,
+        )
+
+
+_NOW: Final = pack(("now", "", 0))
+_NONE: Final = pack((0,))
 
 
 class Enqueued(NamedTuple):
@@ -204,18 +223,23 @@ class Queue:
 
         EnqueueFailed, with the cause chained, when Redis cannot be reached or did not say whether it took the job.
         """
-        called = script("enqueue")
-        arguments = job.arguments()
-        for name, value in job.fields:
-            arguments += (name, value)
-        job_key = self.keys.job(job.id)
+        called, base = script("enqueue"), self.keys.base
+        n, packed = job.packed(counted=False)
+        command = b"*%d\r\n%b%b%b%b" % (
+            called.head_length + n,
+            called.head,
+            pack((self.keys.job(job.id),)),
+            called.packed_keys(base),
+            packed,
+        )
         wire, resent = self.wire, False
         try:
             try:
-                answer = wire.call(called, self.keys.base, arguments, job_key=job_key)
+                answer = wire.ask(called, command)
             except LOST:
+                wire.close()
                 resent = True
-                answer = wire.call(called, self.keys.base, arguments, job_key=job_key)
+                answer = wire.ask(called, command)
         except redis.RedisError as error:
             raise EnqueueFailed([job.id]) from error
         _list_queue(self)
@@ -232,7 +256,7 @@ class Queue:
         answers: list[Enqueued] = []
         try:
             self._send_chunks(chunks, answers)
-        except LOST:
+        except (*LOST, NoScriptError):
             try:
                 self._send_chunks(chunks, answers, resent=True)
             except redis.RedisError as error:
@@ -246,9 +270,9 @@ class Queue:
         """Send the chunks that `answers` does not cover yet, and append to it."""
         called = script("enqueue_many")
         wire = self.wire
-        if not wire.is_open or resent:
+        if resent:
             wire.close()
-        wire.load(called)  # a pipelined NOSCRIPT could not be answered in order
+        wire.load_once(called)  # replies are awaited while more is sent, which leaves no room to load it then
         done = len(answers)
         waiting: list[Sequence[NewJob]] = []
         try:
@@ -256,7 +280,7 @@ class Queue:
                 if done >= len(chunk):
                     done -= len(chunk)
                     continue
-                wire.send(packed_call(called, self.keys.base, _many_arguments(chunk)))
+                wire.send(_many_command(called, self.keys.base, chunk))
                 waiting.append(chunk)
                 if len(waiting) == IN_FLIGHT:
                     answers += self._receive_chunk(waiting.pop(0), resent=resent)
@@ -269,6 +293,8 @@ class Queue:
     def _receive_chunk(self, chunk: Sequence[NewJob], *, resent: bool) -> list[Enqueued]:
         try:
             reply = self.wire.receive()
+        except NoScriptError:
+            raise
         except ResponseError as error:
             raise as_error(error) from error
         return [_enqueued(job, reply[2 * i], reply[2 * i + 1], resent=resent) for i, job in enumerate(chunk)]
@@ -661,14 +687,15 @@ def _chunks(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
     yield jobs[first:]
 
 
-def _many_arguments(chunk: Sequence[NewJob]) -> list[Argument]:
-    arguments: list[Argument] = [len(chunk)]
+def _many_command(called: Script, base: str, chunk: Sequence[NewJob]) -> bytes:
+    """Write the call of enqueue_many for these jobs."""
+    n = called.head_length + 1
+    parts = [called.head, called.packed_keys(base), pack((len(chunk),))]
     for job in chunk:
-        arguments += job.arguments()
-        arguments.append(2 * len(job.fields))
-        for name, value in job.fields:
-            arguments += (name, value)
-    return arguments
+        arguments, packed = job.packed(counted=True)
+        n += arguments
+        parts.append(packed)
+    return b"*%d\r\n%b" % (n, b"".join(parts))
 
 
 _listed_until: dict[str, float] = {}

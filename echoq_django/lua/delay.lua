@@ -11,7 +11,7 @@ local id, token, mode, value = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 if mode ~= 'in' and mode ~= 'at' then
   return refuse('mode', 'must be in or at')
 end
-local wrong = check_new('', id, mode, value, '0', 0)
+local wrong = check_new(id, mode, value, '0', 0)
 if wrong then
   return wrong
 end

@@ -9,7 +9,7 @@ q.pending, q.schedule, q.wake, q.meta = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local job = KEYS[1]
 local id, payload, mode, value, priority = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
-local wrong = check_new('', id, mode, value, priority, #ARGV - 5)
+local wrong = check_new(id, mode, value, priority, #ARGV - 5)
 if wrong then
   return wrong
 end
@@ -22,4 +22,6 @@ if found then
 end
 listen()
 
-return {'enqueued', admit(job, id, payload, mode, tonumber(value), tonumber(priority), 6, #ARGV)}
+local due = place_new(id, mode, tonumber(value), tonumber(priority))
+write_row(job, payload, mode, tonumber(priority), 6, #ARGV)
+return {'enqueued', due}

@@ -12,50 +12,63 @@ if not n then
   return refuse('count', 'must be a whole number from 1 to 1000')
 end
 
-local jobs, at = {}, 2
+-- The refusal of one job's argument, with the job's number.
+local function of_item(i, wrong)
+  return redis.error_reply((string.gsub(wrong.err, ' ', ' items[' .. digits(i - 1) .. '].', 1)))
+end
+
+local places, lasts, at = {}, {}, 2
 for i = 1, n do
-  local where = 'items[' .. (i - 1) .. '].'
   local fields = whole(ARGV[at + 5], 0, 200)
   if not fields then
-    return refuse(where .. 'fields', 'must be counted by a whole number from 0 to 200')
+    return of_item(i, refuse('fields', 'must be counted by a whole number from 0 to 200'))
   end
-  local wrong = check_new(where, ARGV[at], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], fields)
+  local wrong = check_new(ARGV[at], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], fields)
+  if not wrong and ARGV[at + 1] == '' then
+    wrong = refuse('payload', 'must not be empty')
+  end
   if wrong then
-    return wrong
+    return of_item(i, wrong)
   end
-  if ARGV[at + 1] == '' then
-    return refuse(where .. 'payload', 'must not be empty')
-  end
-  jobs[i] = {at = at, last = at + 5 + fields}
+  places[i], lasts[i] = at, at + 5 + fields
   at = at + 6 + fields
 end
 if at ~= #ARGV + 1 then
   return refuse('job', 'does not end where the counts say')
 end
-local admitted = {}
-for _, job in ipairs(jobs) do
-  local id = ARGV[job.at]
-  job.key = row_key(id)
-  if admitted[id] then
-    job.found = ARGV[admitted[id] + 2] == 'now' and 'pending' or 'scheduled'
+local admitted, answer, members = {}, {}, {}
+for i = 1, n do
+  local a = places[i]
+  local id, is_now = ARGV[a], ARGV[a + 2] == 'now'
+  local found = admitted[id] or state_there(row_key(id))
+  if found then
+    places[i] = nil
+    answer[2 * i - 1], answer[2 * i] = 'duplicate', found
   else
-    job.found = state_there(job.key)
-    admitted[id] = not job.found and job.at or nil
+    admitted[id] = is_now and 'pending' or 'scheduled'
+    answer[2 * i - 1], answer[2 * i] = 'enqueued', ''
+    if is_now then
+      members[#members + 1] = 0 - ARGV[a + 4]
+      members[#members + 1] = id
+    end
   end
 end
 redis.call('ZCARD', q.pending)
 redis.call('ZCARD', q.schedule)
 listen()
 
-local answer = {}
-for i, job in ipairs(jobs) do
-  local a = job.at
-  if job.found then
-    answer[2 * i - 1], answer[2 * i] = 'duplicate', job.found
-  else
-    local mode, value, priority = ARGV[a + 2], tonumber(ARGV[a + 3]), tonumber(ARGV[a + 4])
-    answer[2 * i - 1] = 'enqueued'
-    answer[2 * i] = admit(job.key, ARGV[a], ARGV[a + 1], mode, value, priority, a + 6, job.last)
+if #members > 0 then
+  redis.call('ZADD', q.pending, unpack(members))
+  ring()
+end
+for i = 1, n do
+  local a = places[i]
+  if a then
+    local id, mode, priority = ARGV[a], ARGV[a + 2], tonumber(ARGV[a + 4])
+    if mode ~= 'now' then
+      answer[2 * i] = place_new(id, mode, tonumber(ARGV[a + 3]), priority)
+    end
+    write_row(row_key(id), ARGV[a + 1], mode, priority, a + 6, lasts[i])
   end
 end
 return answer

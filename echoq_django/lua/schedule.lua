@@ -12,7 +12,7 @@ local id, payload, mode, value = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 if mode ~= 'in' and mode ~= 'at' then
   return refuse('mode', 'must be in or at')
 end
-local wrong = check_new('', id, mode, value, '0', 0)
+local wrong = check_new(id, mode, value, '0', 0)
 if wrong then
   return wrong
 end
@@ -21,5 +21,6 @@ if redis.call('EXISTS', job) == 1 then
 end
 listen()
 
-admit(job, id, payload, mode, tonumber(value), 0, 1, 0)
+place_new(id, mode, tonumber(value), 0)
+write_row(job, payload, mode, 0, 1, 0)
 return 1

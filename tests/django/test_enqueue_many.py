@@ -145,3 +145,15 @@ def test_options_that_the_queue_has_hold_for_each(store, configure):
     assert [store.row(job).get("max_attempts") for job in jobs] == ["7", None]
     assert [store.row(job).get("priority") for job in jobs] == ["9", None]
     assert jobs[0].state == JobState.PENDING
+
+
+def test_a_server_that_forgot_its_scripts_is_taught_them_again(redis_url):
+    task = echoq.task(name="tests.flushed")(lambda n: n)
+    queue = echoq.Queue("default")
+    echoq.enqueue_many([task.bind(n) for n in range(3)])
+
+    queue.wire.execute("SCRIPT", "FLUSH")
+    jobs = echoq.enqueue_many([task.bind(n) for n in range(1_000)])
+
+    assert not any(job.duplicate for job in jobs)
+    assert queue.counts()["pending"] == 1_003

@@ -1,6 +1,6 @@
 -- admit: makes the row of a new job and gives the job its place.
 -- include  queue checks ids now_ms bell place
--- defines  price check_new state_there admit
+-- defines  price check_new state_there place_new write_row
 
 local function price(mode, value)
   if mode == 'at' then
@@ -10,24 +10,24 @@ local function price(mode, value)
 end
 
 -- Why a new job may not be admitted, as an error; nil when it may. `value` is needed by the modes 'in' and 'at'.
-local function check_new(where, id, mode, value, priority, fields)
+local function check_new(id, mode, value, priority, fields)
   if not is_job_id(id) then
-    return redis.error_reply('EMQKIND ' .. where .. 'id must be JOB and 1 to 61 letters, digits or _')
+    return redis.error_reply('EMQKIND id must be JOB and 1 to 61 letters, digits or _')
   end
   if mode ~= 'now' and mode ~= 'in' and mode ~= 'at' then
-    return refuse(where .. 'mode', 'must be now, in or at')
+    return refuse('mode', 'must be now, in or at')
   end
   if mode ~= 'now' and not whole(value, 0) then
-    return refuse(where .. 'value', 'must be a whole number of milliseconds, 0 or more')
+    return refuse('value', 'must be a whole number of milliseconds, 0 or more')
   end
   if mode == 'in' and not whole(value, 0, LARGEST - from_ms) then
-    return refuse(where .. 'value', 'is a delay beyond every date')
+    return refuse('value', 'is a delay beyond every date')
   end
   if not whole(priority, -100, 100) then
-    return refuse(where .. 'priority', 'must be a whole number from -100 to 100')
+    return refuse('priority', 'must be a whole number from -100 to 100')
   end
   if fields % 2 ~= 0 or fields > 200 then
-    return refuse(where .. 'fields', 'must come in pairs of name and value, at most 100 of them')
+    return refuse('fields', 'must come in pairs of name and value, at most 100 of them')
   end
   return nil
 end
@@ -41,23 +41,27 @@ local function state_there(key)
   return type(state) == 'string' and state or ''
 end
 
--- Writes one new job. `first` to `last` are the places of its further fields in ARGV. The set comes before the row: a
--- set of a wrong type fails here, with nothing written. Answers the score of a scheduled job as digits, else ''.
-local function admit(key, id, payload, mode, value, priority, first, last)
-  local state, due = 'pending', ''
+-- Gives one new job its place; a set of a wrong type fails here, before there is a row. Answers the score of a
+-- scheduled job as digits, else ''.
+local function place_new(id, mode, value, priority)
   if mode == 'now' then
     place(id, priority)
     ring()
-  else
-    state = 'scheduled'
-    local score = price(mode, value)
-    local earlier = rings_earlier(score)
-    due = digits(score)
-    redis.call('ZADD', q.schedule, due, id)
-    if earlier then
-      ring()
-    end
+    return ''
   end
+  local score = price(mode, value)
+  local earlier = rings_earlier(score)
+  local due = digits(score)
+  redis.call('ZADD', q.schedule, due, id)
+  if earlier then
+    ring()
+  end
+  return due
+end
+
+-- Writes the row of a new job. `first` to `last` are the places of its further fields in ARGV.
+local function write_row(key, payload, mode, priority, first, last)
+  local state = mode == 'now' and 'pending' or 'scheduled'
   if first > last then
     redis.call('HSET', key, 'state', state, 'attempts', '0', 'payload', payload)
   else
@@ -66,5 +70,4 @@ local function admit(key, id, payload, mode, value, priority, first, last)
   if priority ~= 0 then
     redis.call('HSET', key, 'priority', digits(priority))
   end
-  return due
 end
