@@ -54,6 +54,14 @@ def family(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return psutil.Process(process.pid).children(recursive=True)
 
 
+def is_worker(process: psutil.Process) -> bool:
+    """Say whether a process is of the worker; one that has just ended is nothing any more."""
+    try:
+        return "echoq_worker" in process.cmdline()
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return False
+
+
 def living(processes: list[psutil.Process]) -> list[psutil.Process]:
     alive = []
     for process in processes:
@@ -80,7 +88,7 @@ def in_the_middle(process: subprocess.Popen[str]) -> tuple[list[psutil.Process],
     server = re.search(r"^Server: unix://(\S+)$", read, re.MULTILINE)
     assert server is not None
     processes = family(process)
-    assert len([one for one in processes if "echoq_worker" in one.cmdline()]) >= 3
+    assert len([one for one in processes if is_worker(one)]) >= 3
     assert [one for one in processes if "server" in one.name()]
     return processes, Path(server[1]).parent
 
@@ -149,7 +157,7 @@ def test_a_job_that_does_not_do_what_it_should_is_said_and_is_exit_code_1(tmp_pa
     with demo(tmp_path) as process:
         read_until(process, r"^ +[1-9]\d* of ")
         for worker in family(process):
-            if "echoq_worker" in worker.cmdline() and worker.ppid() == process.pid:
+            if is_worker(worker) and worker.ppid() == process.pid:
                 worker.kill()
         output, _ = process.communicate(timeout=ENOUGH_SECONDS)
     assert process.returncode == 1

@@ -19,5 +19,7 @@ def test_no_row_is_ever_unsent_and_an_ended_job_goes_back_by_reprocess_alone():
     moves = {(verb, *move) for verb, found in MOVES.items() for move in found}
 
     assert {state for _, *move in moves for state in move} == {*JobState, NEW, GONE} - {JobState.UNSENT}
-    back = {verb for verb, before, after in moves if before in JobState and JobState(before).ended and after != GONE}
+    back = {
+        verb for verb, before, after in moves if before in set(JobState) and JobState(before).ended and after != GONE
+    }
     assert back == {"reprocess", "complete", "exchange"}  # the last two: the late completion of a stalled job
