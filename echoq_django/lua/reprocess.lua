@@ -11,11 +11,11 @@ local id = ARGV[1]
 if not is_job_id(id) then
   return redis.error_reply('EMQKIND id must be JOB and 1 to 61 letters, digits or _')
 end
-local row = read_row(id, true)
+local row = read_row(id)
 if not row then
   return {'missing'}
 end
-local fault = fault_of(row) or (not row[PAYLOAD] and 'the row has no payload')
+local fault = fault_of(row) or (redis.call('HEXISTS', KEYS[1], 'payload') == 0 and 'the row has no payload')
 if fault then
   return redis.error_reply('EMQSTATE reprocess broken row: ' .. fault)
 end

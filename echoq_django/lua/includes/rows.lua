@@ -1,57 +1,53 @@
 -- rows: a job's row, read and checked before anything is written.
 -- include  queue checks
--- constants  STATE=1 ATTEMPTS=2 UNCOUNTED=3 FAILURES=4 STALLED=5 MAX_ATTEMPTS=6 PRIORITY=7 BACKOFF=8 GROUP=9 RETAIN=10
--- constants  CANCEL=11 REASON=12 ATTACHED=13 UNKNOWN_SINCE=14 PAYLOAD=15 DEFAULT_MAX_ATTEMPTS=3
--- defines  read_row read_held number_of fault_of budget_spent is_elsewhere
+-- constants  STATE=1 ATTEMPTS=2 UNCOUNTED=3 FAILURES=4 STALLED=5 MAX_ATTEMPTS=6 PRIORITY=7 BACKOFF=8 UNKNOWN_SINCE=9
+-- constants  RETAIN=10 ATTACHED=11 REASON=12 CANCEL=13 GROUP=14 PAYLOAD=15 DEFAULT_MAX_ATTEMPTS=3
+-- defines  read_row read_to_claim read_to_complete number_of fault_of budget_spent is_elsewhere
 
 local STATES = {scheduled = 1, pending = 1, active = 1, completed = 1, dead = 1, cancelled = 1}
 local LIVE = {scheduled = 'schedule', pending = 'pending', active = 'active'}
 
--- The fields of a row by the numbers above, with its `id`; nil for an id without a row. A key that is no hash answers
--- a row whose `wrong_type` is true. The payload is read only when it is asked for.
-local function read_row(id, with_payload)
-  local key = base .. 'job:' .. id
-  local row
-  if with_payload then
-    if redis.pcall('HLEN', key) == 3 then
-      -- Most jobs differ from no default and were never claimed: that costs less to see than to ask for every field.
-      local plain = redis.call('HMGET', key, 'state', 'attempts', 'payload')
-      if plain[1] and plain[2] and plain[3] then
-        return {plain[1], plain[2], [PAYLOAD] = plain[3], id = id}
-      end
-    end
-    row = redis.pcall('HMGET', key, 'state', 'attempts', 'uncounted', 'failures', 'stalled',
-      'max_attempts', 'priority', 'backoff', 'group', 'retain', 'cancel', 'reason', 'attached', 'unknown_since',
-      'payload')
-  else
-    row = redis.pcall('HMGET', key, 'state', 'attempts', 'uncounted', 'failures', 'stalled',
-      'max_attempts', 'priority', 'backoff', 'group', 'retain', 'cancel', 'reason', 'attached', 'unknown_since')
-  end
+-- What a call for a row answered: the row, nil for an id without one, or a row whose `wrong_type` is true for a key
+-- that is no hash.
+local function as_row(id, row)
   if row.err then
     if not string.find(row.err, 'WRONGTYPE', 1, true) then
       error(row.err)
     end
     return {id = id, wrong_type = true}
   end
-  if not row[STATE] and not row[ATTEMPTS] and redis.call('EXISTS', key) == 0 then
+  if not row[STATE] and not row[ATTEMPTS] and redis.call('EXISTS', row_key(id)) == 0 then
     return nil
   end
   row.id = id
   return row
 end
 
--- As read_row, for a job that is to be completed. The claim added `owner` and `started_at` to a plain row's three
--- fields: an active row with five was given nothing else.
-local function read_held(id)
-  local key = base .. 'job:' .. id
-  if redis.pcall('HLEN', key) == 5 then
-    local plain = redis.call('HMGET', key, 'state', 'attempts')
-    if plain[1] == 'active' and plain[2] then
-      plain.id = id
-      return plain
-    end
+-- The fields of a row by the numbers above, with its `id`, but for the payload.
+local function read_row(id)
+  return as_row(id, redis.pcall('HMGET', row_key(id), 'state', 'attempts', 'uncounted', 'failures', 'stalled',
+    'max_attempts', 'priority', 'backoff', 'unknown_since', 'retain', 'attached', 'reason', 'cancel', 'group'))
+end
+
+-- As read_row, with the payload and without what a claim does not need: each field that is asked for costs time.
+local function read_to_claim(id)
+  local row = redis.pcall('HMGET', row_key(id), 'state', 'attempts', 'uncounted', 'failures', 'stalled',
+    'max_attempts', 'priority', 'backoff', 'unknown_since', 'payload')
+  if not row.err then
+    row[PAYLOAD], row[10] = row[10], false
   end
-  return read_row(id)
+  return as_row(id, row)
+end
+
+-- As read_row, with the fields alone that a completion needs.
+local function read_to_complete(id)
+  local row = redis.pcall('HMGET', row_key(id), 'state', 'attempts', 'retain', 'attached', 'reason', 'unknown_since')
+  if row[3] or row[4] or row[5] or row[6] then
+    row = {
+      row[1], row[2], [RETAIN] = row[3], [ATTACHED] = row[4], [REASON] = row[5], [UNKNOWN_SINCE] = row[6],
+    }
+  end
+  return as_row(id, row)
 end
 
 -- A numeric field that may be missing; its default then.

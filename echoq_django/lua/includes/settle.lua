@@ -5,7 +5,12 @@
 -- Reads what a settlement is about and whether its holder may give it. Answers the row, or nil and a word of NOT_HELD,
 -- or nil and 'broken' or 'again' (settled before with the same token and the same outcome).
 local function judge(verb, id, token, lease)
-  local row = verb == 'complete' and read_held(id) or read_row(id)
+  local row
+  if verb == 'complete' then
+    row = read_to_complete(id)
+  else
+    row = read_row(id)
+  end
   if not row then
     return nil, 'gone'
   end

@@ -17,7 +17,7 @@ local function take(answer, limit, owner, lease_ms, most_bytes)
   local ids = redis.call('ZRANGE', q.pending, 0, limit - 1)
   local rows, broken, strays, ghosts, seen, bytes = {}, {}, 0, 0, 0, 0
   for _, id in ipairs(ids) do
-    local row = read_row(id, true)
+    local row = read_to_claim(id)
     if not row then
       ghosts = ghosts + 1
     elseif is_elsewhere(row, 'pending') then
@@ -25,7 +25,7 @@ local function take(answer, limit, owner, lease_ms, most_bytes)
     else
       local fault = fault_of(row) or (not row[PAYLOAD] and 'the row has no payload')
       if fault then
-        broken[#broken + 1] = {row, fault}
+        broken[#broken + 1] = {read_row(id), fault}
       else
         local stalled = row[STALLED] and row[STALLED] ~= '0'
         bytes = bytes + #row[PAYLOAD]
