@@ -37,6 +37,8 @@ MOST_BYTES: Final = 256 * 1024
 """How many bytes of payload a claim hands out at the most, unless its first job alone has more."""
 LISTED_EVERY: Final = 60.0
 """Seconds after which a producer writes its queue into the list of queues again, since a flush forgets it."""
+SHORTEST_OUTAGE_MS: Final = 6_000
+"""How long nobody may have reaped before that counts as an outage, unless half a lease is longer: three beats."""
 CLOCK_TOLERANCE: Final = 5.0
 """Seconds by which a producer's clock may differ from the server's before it is warned."""
 
@@ -436,20 +438,12 @@ class Queue:
 
     def reap(self, limit: int = 100) -> int:
         """Take back up to `limit` jobs whose lease ran out; answers how many leases had run out."""
-        values: dict[str, Argument] = {
-            "limit": limit,
-            "max_stalled": settings().max_stalled,
-            "retention": retention(),
-        }
+        values = _reaping(limit)
         return int(self._call("reap", values, resend=True)[1])
 
     def beat(self, limit: int = 100) -> Beaten:
         """Reap, promote, and ring for work that waits unheard."""
-        values: dict[str, Argument] = {
-            "limit": limit,
-            "max_stalled": settings().max_stalled,
-            "retention": retention(),
-        }
+        values = _reaping(limit)
         answer = self._call("beat", values, resend=True)
         return Beaten(int(answer[1]), int(answer[2]), _seconds(answer[3]))
 
@@ -585,6 +579,18 @@ def _read(wire: Wire, *command: Argument) -> Any:
 def list_queue(name: str, wire: Wire) -> None:
     """Write a queue into the list of queues; twice is the same."""
     wire.execute("SADD", queues_key(), name)
+
+
+def _reaping(limit: int) -> dict[str, Argument]:
+    """Name the arguments of reap and beat."""
+    current = settings()
+    return {
+        "limit": limit,
+        "max_stalled": current.max_stalled,
+        "lease_ms": current.lease_ms,
+        "outage_ms": max(current.lease_ms // 2, SHORTEST_OUTAGE_MS),
+        "retention": retention(),
+    }
 
 
 def retention() -> str:

@@ -1,20 +1,17 @@
--- beat: reap, promote, and ring for work that waits unheard; costs four reads when there is nothing to do.
+-- beat: reap, promote, and ring for work that waits unheard; costs little when there is nothing to do.
 -- moves    active -> pending, active -> dead, active -> cancelled, scheduled -> pending
 -- KEYS     active pending schedule completed dead cancelled expiry wake meta
--- ARGV     limit max_stalled retention
+-- ARGV     limit max_stalled lease_ms outage_ms retention
 -- answers  {"beat", reaped, promoted, us to the next score or -1}
 -- include  queue checks now_ms rows bell place finish trim settle reap_due promote_due
 
 q.active, q.pending, q.schedule, q.completed, q.dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 q.cancelled, q.expiry, q.wake, q.meta = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
-local limit, max_stalled = whole(ARGV[1], 1, 1000), whole(ARGV[2], 0)
+local limit = whole(ARGV[1], 1, 1000)
 if not limit then
   return refuse('limit', 'must be a whole number from 1 to 1000')
 end
-if not max_stalled then
-  return refuse('max_stalled', 'must be a whole number, 0 or more')
-end
-local wrong = read_retention(ARGV[3])
+local wrong = check_reaping(ARGV[2], ARGV[3], ARGV[4]) or read_retention(ARGV[5])
 if wrong then
   return wrong
 end
@@ -23,12 +20,16 @@ local lease = redis.call('ZRANGE', q.active, 0, 0, 'WITHSCORES')
 local has_lapsed = lease[2] and tonumber(lease[2]) <= now_ms
 local next_in = next_in_us()
 if waiting == 0 and not has_lapsed and next_in ~= '0' then
+  redis.call('HSET', q.meta, 'reaped_at', now_text)
   return {'beat', '0', '0', next_in}
 end
 touch_sets()
 listen()
 
-local reaped = reap_due(limit, max_stalled)
+local reaped = 0
+if may_reap(tonumber(ARGV[3]), tonumber(ARGV[4])) then
+  reaped = reap_due(limit, tonumber(ARGV[2]))
+end
 local promoted = promote_due(limit)
 trim_ended()
 if waiting > 0 then

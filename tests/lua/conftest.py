@@ -88,9 +88,12 @@ class RedisState:
         return {name: int(n) for name, n in _text(self.client.hgetall(self.key("metrics:totals"))).items()}
 
     def snapshot(self) -> dict[str, Any]:
-        """Read everything that the queue holds, but for its clock."""
+        """Read everything that the queue holds, but for its clock and for when it was last looked for leases."""
         keys = sorted(self.client.scan_iter(match=f"{self.base}*", count=1000))
-        return {key.decode(): self._value(key) for key in keys if key.decode() != self.key("clock")}
+        found = {key.decode(): self._value(key) for key in keys if key.decode() != self.key("clock")}
+        if isinstance(meta := found.get(self.key("meta")), dict):
+            meta.pop(b"reaped_at", None)
+        return {key: value for key, value in found.items() if value}
 
     def _value(self, key: bytes) -> Any:
         read: dict[bytes, Callable[[], Any]] = {

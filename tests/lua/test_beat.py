@@ -62,7 +62,7 @@ def test_beat_buries_broken_rows_and_goes_on(queue, redis_state, broken_row):
 @pytest.mark.parametrize("name", ["limit", "max_stalled"])
 def test_beat_refuses_strange_numbers(redis_state, strange_number, name):
     redis_state.put(active={"JOB_a": 5})
-    values = {"limit": 5, "max_stalled": 2, "retention": ""}
+    values = {"limit": 5, "max_stalled": 2, "lease_ms": 30_000, "outage_ms": 6_000, "retention": ""}
 
     with redis_state.refused(ScriptFault, name):
         redis_state.call("beat", **{**values, name: strange_number})

@@ -134,7 +134,7 @@ def test_reap_does_not_ring_for_what_it_ends(queue, redis_state):
 @pytest.mark.parametrize("name", ["limit", "max_stalled"])
 def test_reap_refuses_strange_numbers(redis_state, strange_number, name):
     redis_state.put(active={"JOB_A": 1})
-    values = {"limit": 5, "max_stalled": 2, "retention": ""}
+    values = {"limit": 5, "max_stalled": 2, "lease_ms": 30_000, "outage_ms": 6_000, "retention": ""}
 
     with redis_state.refused(ScriptFault, name):
         redis_state.call("reap", **{**values, name: strange_number})
@@ -144,8 +144,8 @@ def test_reap_refuses_strange_numbers(redis_state, strange_number, name):
 @pytest.mark.parametrize(
     ("verb", "values"),
     [
-        ("reap", {"limit": 5, "max_stalled": 2}),
-        ("beat", {"limit": 5, "max_stalled": 2}),
+        ("reap", {"limit": 5, "max_stalled": 2, "lease_ms": 9, "outage_ms": 9}),
+        ("beat", {"limit": 5, "max_stalled": 2, "lease_ms": 9, "outage_ms": 9}),
         ("complete", {"ticket": "JOB_A:1", "result": ""}),
         ("retry", {"ticket": "JOB_A:1", "delay_ms": 0, "error": ""}),
         ("release", {"ticket": "JOB_A:1"}),
@@ -159,3 +159,60 @@ def test_no_verb_takes_a_torn_retention(redis_state, verb, values, retention):
 
     with redis_state.refused(ScriptFault, "retention"):
         redis_state.call(verb, retention=retention, **values)
+
+
+# ── After an outage ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_reap_grants_half_a_lease_after_nobody_looked_for_long(queue, redis_state, configure):
+    configure(LEASE=30)
+    redis_state.put(active={"JOB_A": 1_000_500})
+    redis_state.clock(1_000_000)
+    assert queue.reap() == 0
+
+    redis_state.clock(1_015_001)  # more than half a lease: Redis, or every worker, was away
+    assert queue.reap() == 0
+    redis_state.clock(1_030_000)
+    assert queue.reap() == 0
+    redis_state.clock(1_030_001)
+    assert queue.reap() == 1
+
+
+def test_a_holder_that_extends_within_the_grace_keeps_its_job(queue, redis_state, configure):
+    configure(LEASE=30)
+    redis_state.put(active={"JOB_A": 1_000_500})
+    redis_state.clock(1_000_000)
+    queue.reap()
+
+    redis_state.clock(1_060_000)
+    queue.reap()
+    redis_state.clock(1_061_000)
+    assert queue.extend(["JOB_A:1"], lease_ms=30_000) == {}
+    redis_state.clock(1_080_000)
+
+    assert queue.beat().reaped == 0
+    assert redis_state.read("active") == {"active": {"JOB_A": 1_091_000}}
+
+
+@pytest.mark.parametrize("verb", ["reap", "beat"])
+def test_regular_looks_grant_nothing(queue, redis_state, configure, verb):
+    configure(LEASE=30)
+    redis_state.put(active={"JOB_A": 1_014_000})
+    for now in range(1_000_000, 1_014_000, 2_000):
+        redis_state.clock(now)
+        getattr(queue, verb)()
+
+    redis_state.clock(1_014_000)
+
+    assert (queue.beat().reaped if verb == "beat" else queue.reap()) == 1
+
+
+def test_a_clock_that_went_back_grants_half_a_lease(queue, redis_state, configure):
+    configure(LEASE=30)
+    redis_state.put(active={"JOB_A": 1_000_500})
+    redis_state.clock(1_005_000)
+    redis_state.client.hset(redis_state.key("meta"), "reaped_at", 2_000_000)
+
+    assert queue.reap() == 0
+    redis_state.clock(1_020_000)
+    assert queue.reap() == 1
