@@ -35,6 +35,8 @@ MANY_BYTES: Final = 8 * 1024 * 1024
 IN_FLIGHT: Final = 2
 MOST_BYTES: Final = 256 * 1024
 """How many bytes of payload a claim hands out at the most, unless its first job alone has more."""
+BEGINS_BYTES: Final = 512
+"""How many bytes of a payload are read to say which task it calls."""
 LISTED_EVERY: Final = 60.0
 """Seconds after which a producer writes its queue into the list of queues again, since a flush forgets it."""
 SHORTEST_OUTAGE_MS: Final = 6_000
@@ -175,6 +177,29 @@ class Beaten(NamedTuple):
     reaped: int
     promoted: int
     next_in: float | None
+
+
+class Probed(NamedTuple):
+    """Whether a worker may claim: "alive", "silent" for longer than its lease, or "unknown" without a heartbeat.
+
+    `silent` are the seconds since its last heartbeat, or None; `children` how many of its children may claim.
+    """
+
+    word: str
+    silent: float | None
+    children: int
+    paused: bool
+
+
+class Running(NamedTuple):
+    """One job in hand; `seconds` since it was claimed, or None. `begins` are the first bytes of its payload."""
+
+    id: str
+    owner: str
+    seconds: float | None
+    attempts: int
+    cancelling: bool
+    begins: bytes
 
 
 class Counts(dict[JobState, int]):
@@ -454,6 +479,14 @@ class Queue:
         """
         return int(self._call("tidy", {"limit": limit, "retention": retention()}, resend=True)[1])
 
+    def probe(self, worker: str) -> Probed:
+        """See whether a worker may claim; fails where a claim would, and changes nothing."""
+        answer = self._call("probe", {"worker": worker}, resend=True)
+        silent_ms = int(answer[1])
+        return Probed(
+            answer[0].decode(), None if silent_ms < 0 else silent_ms / 1000, int(answer[2]), answer[3] == b"1"
+        )
+
     def workers(self) -> dict[str, str]:
         """List the live workers with `<last heartbeat ms> <lease ms> <facts>`, and children with their executors."""
         reply = _read(self.wire, "HGETALL", self.keys.of("workers"))
@@ -488,6 +521,34 @@ class Queue:
             records.append(JobRecord(answer[at].decode(), fields, float(answer[at + 1])))
             at += 3 + n
         return int(answer[0]), records
+
+    def running(self, limit: int = 200) -> tuple[int, list[Running]]:
+        """Read up to `limit` jobs in hand, those whose leases end first; answers how many there are in all, too."""
+        answer = self._call("running", {"limit": limit, "bytes": BEGINS_BYTES}, resend=True)
+        now_ms = int(answer[1])
+        jobs = []
+        for i in range(2, len(answer), 6):
+            job_id, owner, started, attempts, cancel, begins = answer[i : i + 6]
+            seconds = max(0, now_ms - int(started)) / 1000 if started.isdigit() else None
+            token = int(attempts) if attempts.isdigit() else 0
+            jobs.append(Running(job_id.decode(), owner.decode(errors="replace"), seconds, token, cancel != b"", begins))
+        return int(answer[0]), jobs
+
+    def heads(self, each: int = 10, most: int = 320) -> list[str]:
+        """List the ids that come first among the pending jobs of each priority, at most `most` in all."""
+        ids: list[str] = []
+        above = "-inf"
+        while len(ids) < most:
+            reply = _read(
+                self.wire, "ZRANGE", self.keys.of("pending"), above, "+inf", "BYSCORE", "LIMIT", 0, each, "WITHSCORES"
+            )
+            if not reply:
+                break
+            first = reply[1]
+            pairs = zip(reply[::2], reply[1::2], strict=True)
+            ids += [member.decode(errors="replace") for member, score in pairs if score == first]
+            above = f"({first.decode()}"
+        return ids[:most]
 
     def cancel(self, job_id: str, reason: str = "") -> bool:
         """End a job that waits (True), or ask for the end of one that runs (False).

@@ -53,6 +53,8 @@ VERBS = {
     "counts": lambda queue: queue.counts(),
     "get": lambda queue: queue.get("JOB_due"),
     "page": lambda queue: queue.page("pending"),
+    "probe": lambda queue: queue.probe("worker"),
+    "running": lambda queue: queue.running(),
     "exchange": lambda queue: queue.exchange(CHILD, 0, completed=["JOB_held:1"], **EXCHANGE),
     "exchange nothing": lambda queue: queue.exchange(CHILD, 0, **EXCHANGE),
     "exchange all verbs": lambda queue: queue.exchange(
