@@ -32,6 +32,7 @@ if note and note ~= '' then
   end
 end
 
+even_when_full()
 redis.call('ZADD', q.active, 'XX', digits(now_ms + lease_ms), id)
 if progress and progress ~= '' then
   redis.call('HSET', key, 'progress', progress)

@@ -15,6 +15,7 @@ if not executors then
 end
 redis.call('HLEN', q.meta)
 
+even_when_full()
 redis.call('HSET', q.workers, child, digits(executors))
 count_executors()
 return {'joined'}

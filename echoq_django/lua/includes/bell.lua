@@ -37,5 +37,5 @@ end
 -- `first` is its first member with the score, where that has been read already.
 local function next_in_us(first)
   first = first or redis.call('ZRANGE', q.schedule, 0, 0, 'WITHSCORES')
-  return first[2] and digits(math.max(0, tonumber(first[2]) * 1000 - now_us)) or '-1'
+  return first[2] and digits(math.min(math.max(0, tonumber(first[2]) * 1000 - now_us), LARGEST)) or '-1'
 end

@@ -22,6 +22,7 @@ local function extend_held(answer, lease_ms, first)
       n = n + 2
     end
   end
+  even_when_full()
   for i = 1, #members, 1000 do
     redis.call('ZADD', q.active, 'XX', unpack(members, i, math.min(i + 999, #members)))
   end

@@ -1,5 +1,5 @@
 -- promote_due: moves scheduled jobs that are due to where claims find them.
--- include  queue checks now_ms rows bell place finish
+-- include  queue checks ids now_ms rows bell place finish
 -- defines  promote_due
 
 -- Moves up to `limit` jobs, oldest score first; answers how many were due. An id without a row is dropped and counted,
@@ -15,7 +15,7 @@ local function promote_due(limit)
     if not row or is_elsewhere(row, 'scheduled') then
       strays = strays + 1
     else
-      local fault = fault_of(row)
+      local fault = not is_job_id(id) and NO_ID or fault_of(row)
       if fault then
         broken[#broken + 1] = {row, fault}
       else

@@ -1,5 +1,5 @@
 -- queue: the keys of the queue that KEYS[1] belongs to.
--- defines  base q row_key
+-- defines  base q row_key even_when_full
 
 local base = KEYS[1] and string.match(KEYS[1], '^[^{]*{[^}]+}:')
 if not base then
@@ -16,4 +16,10 @@ local q = setmetatable({}, {
 
 local function row_key(id)
   return base .. 'job:' .. id
+end
+
+-- A server whose memory is full refuses a script whose first write needs more, and lets one through that has written
+-- already: what workers need to give memory back begins with a write that changes nothing.
+local function even_when_full()
+  redis.call('ZREM', q.active, '')
 end

@@ -1,5 +1,5 @@
 -- reap_due: takes back active jobs whose lease ran out.
--- include  queue checks now_ms rows bell place finish settle
+-- include  queue checks ids now_ms rows bell place finish settle
 -- defines  check_reaping may_reap reap_due
 
 -- Why the numbers of a reap are refused, as an error; nil when they are sound.
@@ -19,6 +19,7 @@ end
 -- Whether leases may be taken back. When nobody has looked for longer than `outage_ms`, or the clock went back, Redis
 -- or the workers were away: everybody first gets half a lease, so that live supervisors extend in time.
 local function may_reap(lease_ms, outage_ms)
+  even_when_full()
   local facts = redis.call('HMGET', q.meta, 'reaped_at', 'grace_until')
   local last, grace_until = whole(facts[1], 0), whole(facts[2], 0)
   if last and (now_ms - last > outage_ms or now_ms < last) then
@@ -42,7 +43,7 @@ local function reap_due(limit, max_stalled)
     if not row or is_elsewhere(row, 'active') then
       strays = strays + 1
     else
-      local fault = fault_of(row)
+      local fault = not is_job_id(id) and NO_ID or fault_of(row)
       if fault then
         broken[#broken + 1] = {row, fault}
       else

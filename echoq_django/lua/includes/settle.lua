@@ -31,9 +31,12 @@ local function judge(verb, id, token, lease)
       return nil, 'again'
     end
     if row[STATE] == 'pending' or row[STATE] == 'scheduled' or (row[STATE] == 'dead' and row[REASON] == 'stalled') then
-      -- The job left this holder's hands by stalling and nobody has claimed it since.
-      row.late = true
-      return row
+      -- The job left this holder's hands by stalling and nobody has claimed it since; unless no run of it counts any
+      -- more: it was handed back, or is to run anew.
+      if token ~= redis.call('HGET', row_key(id), 'uncounted') then
+        row.late = true
+        return row
+      end
     end
   end
   return nil, 'not_active'
@@ -81,7 +84,7 @@ local function apply(verb, row, number, text)
       redis.call('ZREM', q.schedule, row.id)
       redis.call('ZREM', q.dead, row.id)
       redis.call('ZREM', q.expiry, row.id)
-      redis.call('HDEL', row_key(row.id), 'reason')
+      redis.call('HDEL', row_key(row.id), 'reason', 'last_error')
     end
     if text ~= '' then
       end_as(row, 'completed', 'result', text)
@@ -121,6 +124,13 @@ local function apply(verb, row, number, text)
   elseif row[CANCEL] then
     end_as(row, 'cancelled', 'reason', 'cancelled')
 
+  elseif verb == 'interrupt' then -- Cut short by a stop: nothing counted, unless that was its last attempt.
+    if budget_spent(row) then
+      end_as(row, 'dead', 'reason', 'stopped', 'last_error', 'the worker was stopped while the job ran')
+    else
+      back_to_pending(row, UNCOUNTED, 'uncounted')
+    end
+
   elseif verb == 'delay' then -- EchoMQ: delay. Back to the schedule, nothing counted.
     forget_unknown(row)
     back_to_schedule(row, number, 'uncounted', raised(row, UNCOUNTED))
@@ -140,7 +150,7 @@ end
 
 -- The verbs, and whether they need a number.
 local VERBS = {
-  complete = 0, bury = 0, cancel = 0, release = 0, retry = 1, delay = 1, unknown = 1, stall = 1,
+  complete = 0, bury = 0, cancel = 0, release = 0, interrupt = 0, retry = 1, delay = 1, unknown = 1, stall = 1,
 }
 
 -- Why a settlement is malformed, as an error; nil when it is sound.
@@ -149,7 +159,7 @@ local function check_settlement(where, verb, id, number, text)
     return redis.error_reply('EMQKIND ' .. where .. 'ticket must be a job id, a colon and the token')
   end
   if not VERBS[verb] then
-    return refuse(where .. 'verb', 'must be complete, retry, delay, unknown, release, stall, bury or cancel')
+    return refuse(where .. 'verb', 'must be complete, retry, delay, unknown, release, interrupt, stall, bury or cancel')
   end
   if VERBS[verb] == 1 and not whole(number, 0, LARGEST - from_ms) then
     return refuse(where .. 'number', 'must be a whole number, 0 or more')

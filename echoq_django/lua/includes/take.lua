@@ -1,5 +1,5 @@
 -- take: claims pending jobs for one owner, each under its own lease.
--- include  queue checks now_ms rows finish
+-- include  queue checks ids now_ms rows finish
 -- defines  take
 
 -- The fields that a claim hands out beside the payload, where they differ from their default.
@@ -20,6 +20,8 @@ local function take(answer, limit, owner, lease_ms, most_bytes)
     local row = read_to_claim(id)
     if not row then
       ghosts = ghosts + 1
+    elseif not is_job_id(id) then
+      broken[#broken + 1] = {row, NO_ID}
     elseif is_elsewhere(row, 'pending') then
       strays = strays + 1
     else
