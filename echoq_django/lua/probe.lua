@@ -22,8 +22,8 @@ for i = 1, #all, 2 do
 end
 local paused = redis.call('HGET', q.meta, 'paused') and '1' or '0'
 
--- A replica, a full server and one that cannot write its log refuse this, as they would a claim.
-redis.call('ZADD', q.pending, 'XX', 0, '')
+-- A replica, and a server that cannot write to its disk, refuse this as they would a claim.
+redis.call('ZREM', q.pending, '')
 local seen, lease = string.match(entry or '', '^(%d+) (%d+)')
 if not seen then
   return {'unknown', '-1', digits(children), paused}
