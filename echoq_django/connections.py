@@ -218,7 +218,7 @@ class Wire:
     def _open(self) -> Connection:
         connection = self._connection
         if connection is None:
-            connection = cast("Connection", self._pool.make_connection())
+            connection = new_connection(self._pool)
             try:
                 connection.connect()  # type: ignore[no-untyped-call]
             except BaseException:
@@ -233,18 +233,24 @@ class Wire:
         return self.answer(script, command)
 
     def answer(self, script: Script, command: bytes) -> Any:
-        """Wait for the reply to a call that was sent; a script that the server lacks is loaded and called again."""
+        """Wait for the reply to a call that was sent. A script that the server lacks is sent whole, which loads it."""
         try:
-            return self.receive()
-        except NoScriptError:
-            self.load(script)
-            self.send(command)
             try:
                 return self.receive()
-            except ResponseError as error:
-                raise as_error(error) from error
+            except NoScriptError:
+                self.send(command.replace(script.head, script.whole_head, 1))
+                return self.receive()
         except ResponseError as error:
             raise as_error(error) from error
+
+
+def new_connection(pool: ConnectionPool) -> Connection:
+    """Make a connection as the pool would, without counting it there.
+
+    A wire owns its connection for good, and drops it when it breaks or its thread ends: the pool's count, which only
+    rises then, would be used up.
+    """
+    return cast("Connection", pool.connection_class(**pool.connection_kwargs))
 
 
 def plain_command(*command: Argument) -> bytes:

@@ -77,13 +77,20 @@ class JobFailed(EchoQError):
 
 
 class EnqueueFailed(EchoQError):
-    """Redis did not say whether it took these jobs; the cause is chained."""
+    """Redis did not confirm these jobs; the cause is chained.
 
-    def __init__(self, job_ids: Iterable[str]) -> None:
+    `refused` is what the server said when it answered that it takes none; None when its answer did not come, so that
+    nobody knows whether they arrived.
+    """
+
+    def __init__(self, job_ids: Iterable[str], refused: str | None = None) -> None:
         self.job_ids = tuple(job_ids)
-        super().__init__(self.job_ids)
+        self.refused = refused
+        super().__init__(self.job_ids, refused)
 
     def __str__(self) -> str:
+        if self.refused is not None:
+            return f"Redis refused {_listed(self.job_ids)}: {self.refused}. Nothing of this was written."
         return (
             f"It is not known whether {_listed(self.job_ids)} reached Redis. Enqueue again with the same ids "
             "(the option `job_id`): those that arrived are left as they are."

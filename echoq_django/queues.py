@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import redis
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import NoScriptError, OutOfMemoryError, ResponseError
 
 from echoq_django.conf import settings
 from echoq_django.connections import LOST, Wire, as_error, producer
@@ -268,7 +269,7 @@ class Queue:
                 resent = True
                 answer = wire.ask(called, command)
         except redis.RedisError as error:
-            raise EnqueueFailed([job.id]) from error
+            raise EnqueueFailed([job.id], _refusal(error)) from error
         _list_queue(self)
         return _enqueued(job, answer[0], answer[1], resent=resent)
 
@@ -280,51 +281,59 @@ class Queue:
         if not jobs:
             return []
         chunks = list(_chunks(jobs))
-        answers: list[Enqueued] = []
+        answers: list[list[Enqueued]] = [[] for _ in chunks]
         try:
-            self._send_chunks(chunks, answers)
-        except (*LOST, NoScriptError):
             try:
+                self._send_chunks(chunks, answers)
+            except LOST:
                 self._send_chunks(chunks, answers, resent=True)
-            except redis.RedisError as error:
-                raise EnqueueFailed(job.id for job in jobs[len(answers) :]) from error
         except redis.RedisError as error:
-            raise EnqueueFailed(job.id for job in jobs[len(answers) :]) from error
+            unconfirmed = [job.id for chunk, found in zip(chunks, answers, strict=True) if not found for job in chunk]
+            raise EnqueueFailed(unconfirmed, _refusal(error)) from error
         _list_queue(self)
-        return answers
+        return [one for found in answers for one in found]
 
-    def _send_chunks(self, chunks: list[Sequence[NewJob]], answers: list[Enqueued], *, resent: bool = False) -> None:
-        """Send the chunks that `answers` does not cover yet, and append to it."""
-        called = script("enqueue_many")
-        wire = self.wire
+    def _send_chunks(
+        self, chunks: list[Sequence[NewJob]], answers: list[list[Enqueued]], *, resent: bool = False
+    ) -> None:
+        """Send the chunks that have no answer yet, and put down what each is answered."""
+        called, wire = script("enqueue_many"), self.wire
         if resent:
             wire.close()
-        wire.load_once(called)  # replies are awaited while more is sent, which leaves no room to load it then
-        done = len(answers)
-        waiting: list[Sequence[NewJob]] = []
+        wire.load_once(called)
+        waiting: deque[tuple[int, bytes]] = deque()
+        unknown: list[tuple[int, bytes]] = []
+
+        def note(i: int, reply: list[bytes]) -> None:
+            answers[i] = [
+                _enqueued(job, reply[2 * n], reply[2 * n + 1], resent=resent) for n, job in enumerate(chunks[i])
+            ]
+
+        def receive() -> None:
+            i, command = waiting.popleft()
+            try:
+                note(i, wire.receive())
+            except NoScriptError:
+                unknown.append((i, command))  # others are on their way: it is sent whole after them
+            except ResponseError as error:
+                raise as_error(error) from error
+
         try:
-            for chunk in chunks:
-                if done >= len(chunk):
-                    done -= len(chunk)
+            for i, chunk in enumerate(chunks):
+                if answers[i]:
                     continue
-                wire.send(_many_command(called, self.keys.base, chunk))
-                waiting.append(chunk)
+                command = _many_command(called, self.keys.base, chunk)
+                wire.send(command)
+                waiting.append((i, command))
                 if len(waiting) == IN_FLIGHT:
-                    answers += self._receive_chunk(waiting.pop(0), resent=resent)
+                    receive()
             while waiting:
-                answers += self._receive_chunk(waiting.pop(0), resent=resent)
+                receive()
+            for i, command in unknown:
+                note(i, wire.ask(called, command))
         except BaseException:
             wire.close()  # replies that are still on their way belong to nobody
             raise
-
-    def _receive_chunk(self, chunk: Sequence[NewJob], *, resent: bool) -> list[Enqueued]:
-        try:
-            reply = self.wire.receive()
-        except NoScriptError:
-            raise
-        except ResponseError as error:
-            raise as_error(error) from error
-        return [_enqueued(job, reply[2 * i], reply[2 * i + 1], resent=resent) for i, job in enumerate(chunk)]
 
     # ── EchoMQ's documented verbs ───────────────────────────────────────────────────────────────────────────
 
@@ -490,7 +499,9 @@ class Queue:
     def workers(self) -> dict[str, str]:
         """List the live workers with `<last heartbeat ms> <lease ms> <facts>`, and children with their executors."""
         reply = _read(self.wire, "HGETALL", self.keys.of("workers"))
-        return {reply[i].decode(): reply[i + 1].decode() for i in range(0, len(reply), 2)}
+        return {
+            reply[i].decode(errors="replace"): reply[i + 1].decode(errors="replace") for i in range(0, len(reply), 2)
+        }
 
     # ── People ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -499,7 +510,7 @@ class Queue:
         answer = self._call("get", {"id": job_id}, job_id=job_id, resend=True)
         if answer[0] == b"missing":
             return None
-        fields = {answer[i].decode(): answer[i + 1] for i in range(2, len(answer), 2)}
+        fields = {answer[i].decode(errors="replace"): answer[i + 1] for i in range(2, len(answer), 2)}
         return JobRecord(job_id, fields, float(answer[1]) if answer[1] else None)
 
     def page(
@@ -517,8 +528,8 @@ class Queue:
         while at < len(answer):
             n = int(answer[at + 2])
             texts = answer[at + 3 : at + 3 + n]
-            fields = {texts[i].decode(): texts[i + 1] for i in range(0, n, 2)}
-            records.append(JobRecord(answer[at].decode(), fields, float(answer[at + 1])))
+            fields = {texts[i].decode(errors="replace"): texts[i + 1] for i in range(0, n, 2)}
+            records.append(JobRecord(answer[at].decode(errors="backslashreplace"), fields, float(answer[at + 1])))
             at += 3 + n
         return int(answer[0]), records
 
@@ -574,6 +585,8 @@ class Queue:
     def purge(self, state: JobState | str) -> int:
         """Delete the jobs of a state that are there now, in steps of 1,000; answers how many."""
         name = str(JobState(state))
+        if name in ("active", "unsent"):
+            raise ValueError(f"purge takes no {name} jobs: it takes those that wait or have ended.")
         total = self.counts().get(JobState(name), 0)
         purged = 0
         while purged < total:
@@ -742,6 +755,13 @@ def _state(text: bytes) -> JobState:
         return JobState(text.decode())
     except ValueError:
         return JobState.DEAD
+
+
+def _refusal(error: redis.RedisError) -> str | None:
+    """Answer what the server said when it refused; None when its answer did not come."""
+    if isinstance(error, ResponseError) and not isinstance(error, LOST):
+        return f"OOM {error}" if isinstance(error, OutOfMemoryError) else str(error)
+    return None
 
 
 def _chunks(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:

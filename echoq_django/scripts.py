@@ -53,7 +53,7 @@ class Contract:
 class Script:
     """One script as it is sent, with its contract and the constant part of its calls."""
 
-    __slots__ = ("contract", "head", "head_length", "keys_tail", "name", "sha", "starts_with_job", "text")
+    __slots__ = ("contract", "head", "head_length", "keys_tail", "name", "sha", "starts_with_job", "text", "whole_head")
 
     def __init__(self, contract: Contract, text: str) -> None:
         self.contract = contract
@@ -62,6 +62,7 @@ class Script:
         self.sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
         self.starts_with_job = contract.keys[:1] == ("job",)
         self.head = pack(("EVALSHA", self.sha, len(contract.keys)))
+        self.whole_head = pack(("EVAL", text, len(contract.keys)))
         self.head_length = 3 + len(contract.keys)
         self.keys_tail: dict[str, bytes] = {}
 

@@ -7,6 +7,8 @@ step is one script, and does what is due whoever runs it.
 from __future__ import annotations
 
 import logging
+import math
+import os
 import random
 import time
 from collections.abc import Callable
@@ -19,10 +21,12 @@ import redis
 from echoq_django.connections import LOST, Wire, make_pool
 from echoq_django.errors import EchoQError
 from echoq_django.queues import Beaten, Queue, list_queue
-from echoq_django.worker.child import pause, prepare_process
+from echoq_django.worker.child import END, pause, prepare_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from echoq_django.worker.health import Health
 
 logger = logging.getLogger("echoq.beats")
 
@@ -30,6 +34,7 @@ BEAT_SECONDS: Final = 2.0
 TIDY_SECONDS: Final = 20.0
 LIST_SECONDS: Final = 60.0
 DISCOVER_SECONDS: Final = 10.0
+LONGEST_PAUSE: Final = 60.0
 MANY: Final = 1000
 """How many jobs of a kind a beat moves at most before it looks again."""
 MANY_TRIMMED: Final = 200
@@ -99,24 +104,31 @@ def _list(queue: Queue) -> bool:
     return False
 
 
-def run_beats(*, queues: Sequence[str], orders: int, parent: int) -> None:
-    """Beat until the supervisor says stop or has gone."""
+def run_beats(*, queues: Sequence[str], orders: int, parent: int, health: Health | None = None) -> None:
+    """Beat until the supervisor says stop or has gone; probes are answered until it says end."""
     prepare_process(parent)
-    run_until(Beats(Wire(make_pool()), queues), orders)
+    if health is not None:
+        health.start(orders)
+    order = run_until(Beats(Wire(make_pool()), queues), orders)
+    if health is not None:
+        health.stopping = True
+        while order and END not in order:
+            order = os.read(orders, 64)
 
 
-def run_until(beats: Beats, orders: int) -> None:
-    """Repeat duties until something can be read from a pipe, or its other end has gone."""
+def run_until(beats: Beats, orders: int) -> bytes:
+    """Repeat duties until something can be read from a pipe, and answer it; b"" when its other end has gone."""
     # Workers that started together need not beat together.
     first = time.monotonic() + random.uniform(0, BEAT_SECONDS / 4)
     for each in beats.each:
         each.due = first
     while True:
-        wait = max(0.0, min(each.due for each in beats.each) - time.monotonic())
-        if pause(wait, orders) is not None:
-            break
+        wait = max(0.0, min((each.due for each in beats.each), default=math.inf) - time.monotonic())
+        order = pause(min(wait, LONGEST_PAUSE), orders)
+        if order is not None:
+            beats.wire.close()
+            return order
         step_all(beats)
-    beats.wire.close()
 
 
 def step_all(beats: Beats) -> None:

@@ -34,6 +34,8 @@ logger = logging.getLogger("echoq.worker")
 
 STOP: Final = b"s"
 """What a supervisor writes to its children: finish what is in hand, claim nothing more."""
+END: Final = b"e"
+"""What it writes to the child that answers probes when the others have ended after a stop."""
 UNREGISTERED: Final = b"u"
 """What a child writes to its supervisor: Redis does not know us, register us again."""
 

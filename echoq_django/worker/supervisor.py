@@ -33,6 +33,7 @@ from echoq_django.states import JobState
 from echoq_django.worker import beats, child
 from echoq_django.worker.hands import BEGUN, CANCELLED, DECIDED, FINISHED, WAITING, Held, Table
 from echoq_django.worker.hands import LOST as LEASE_LOST
+from echoq_django.worker.health import Health, url_of
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -59,6 +60,8 @@ class Plan:
     threads: int
     burst: bool = False
     beats: bool = True
+    health: socket.socket | None = None
+    """Where probes are answered, listening already."""
 
 
 @dataclass(slots=True)
@@ -107,7 +110,7 @@ class Supervisor:
         self.queues = [(Queue(name, self.wire), weight) for name, weight in plan.queues]
         self.table = Table(plan.processes, plan.threads)
         self.children = [Child(number, self._run_executors) for number in range(plan.processes)]
-        if plan.beats:
+        if plan.beats or plan.health is not None:
             self.children.append(Child(plan.processes, self._run_beats, executes=False))
         self.estates: list[Estate] = []
         self.unregistered: set[str] = set()
@@ -129,6 +132,8 @@ class Supervisor:
             self.plan.processes,
             self.plan.threads,
         )
+        if self.plan.health is not None:
+            logger.info("Probes are answered at %s: /health, /ready and /queues.", url_of(self.plan.health))
         self._heartbeat()
         connections.close_all()
         gc.collect()
@@ -195,6 +200,8 @@ class Supervisor:
                         os.close(descriptor)
             os.close(self._wake_read)
             os.close(self._wake_write)
+            if self.plan.health is not None and each.executes:
+                self.plan.health.close()
             self.wire.close()
             self._orders, self._reports = orders, reports
             each.run(each, parent)
@@ -220,7 +227,13 @@ class Supervisor:
         )
 
     def _run_beats(self, _: Child, parent: int) -> None:
-        beats.run_beats(queues=[name for name, _ in self.plan.queues], orders=self._orders, parent=parent)
+        queues, listening = [name for name, _ in self.plan.queues], self.plan.health
+        beats.run_beats(
+            queues=queues if self.plan.beats else [],
+            orders=self._orders,
+            parent=parent,
+            health=Health(listening, self.name, queues) if listening is not None else None,
+        )
 
     def _bury_the_dead(self) -> None:
         """Collect children that have ended, and note what they left."""
@@ -410,17 +423,22 @@ class Supervisor:
     def stop(self) -> None:
         """Tell the children to finish what they have in hand and claim nothing more."""
         self.stopping_since = time.monotonic()
+        self._say(child.STOP)
+
+    def _say(self, order: bytes) -> None:
         for each in self.children:
             if each.pid:
                 try:
-                    os.write(each.orders, child.STOP)
+                    os.write(each.orders, order)
                 except OSError:
                     continue  # it has just ended
 
     def _hurry(self) -> None:
-        """End the children that outlive the grace, or at once after a second signal."""
+        """End the children that outlive the grace, or at once after a second signal; probes when no other is left."""
         if self.stopping_since is None:
             return
+        if not any(each.pid for each in self.children if each.executes):
+            self._say(child.END)
         if self.signals > 1 or time.monotonic() > self.stopping_since + self.grace:
             for each in self.children:
                 if each.pid and not each.ended_by_us:

@@ -136,3 +136,33 @@ def test_complete_late_forgets_how_long_the_dead_job_was_to_be_kept(queue, redis
     queue.complete("JOB_A:1")
 
     assert redis_state.where("JOB_A") == ["completed"]
+
+
+@pytest.mark.parametrize("way", ["reprocess", "release"])
+def test_complete_is_not_accepted_late_for_a_run_that_does_not_count(queue, redis_state, child, way):
+    redis_state.put(pending=["JOB_A"])
+    (job,) = queue.claim(child, lease_ms=9_000)
+    if way == "reprocess":
+        queue.complete(job.ticket)
+        queue.reprocess("JOB_A")
+    else:
+        queue.release(job.ticket)
+
+    with redis_state.refused(WrongState):
+        queue.complete(job.ticket)
+
+
+def test_complete_late_takes_back_what_was_said_of_a_dead_job(queue, redis_state, configure, child):
+    configure(MAX_STALLED=0)
+    redis_state.put(pending=["JOB_A"])
+    (job,) = queue.claim(child, lease_ms=1)
+    redis_state.clock(2_000_000)
+    queue.reap()
+    redis_state.clock(2_000_001 + 30_000)
+    queue.reap()
+    assert redis_state.row("JOB_A")["state"] == "dead"
+
+    queue.complete(job.ticket)
+
+    row = redis_state.row("JOB_A")
+    assert (row["state"], row.get("last_error"), row.get("reason")) == ("completed", None, None)

@@ -350,3 +350,49 @@ def test_exchange_settles_a_thousand(queue, redis_state, child):
 
     assert len(redis_state.read("completed")["completed"]) == 1_000
     assert redis_state.read("active") == {"active": []}
+
+
+STRANGE_IDS = [b"foo bar", b"", b"JOB\x00", b"\xff\xfeJOB", b"JOBa:b", b"JOB" + b"x" * 62, b"JOB" + b"x" * 50_000]
+
+
+@pytest.mark.parametrize("strange", STRANGE_IDS, ids=[repr(one[:10]) for one in STRANGE_IDS])
+@pytest.mark.parametrize(("place", "score"), [("pending", 0), ("schedule", 5), ("active", 5)])
+def test_members_that_no_verb_could_name_are_buried(queue, redis_state, child, strange, place, score):
+    row = redis_state.key("job:").encode() + strange
+    state = {"pending": "pending", "schedule": "scheduled", "active": "active"}[place]
+    redis_state.put(pending=["JOB_A"])
+    redis_state.client.hset(row, mapping={"state": state, "attempts": 0, "payload": "x"})
+    redis_state.client.zadd(redis_state.key(place), {strange: score})
+
+    queue.beat()
+    claimed = [job.id for _ in range(3) for job in queue.exchange(child, 0, lease_ms=9_000, limit=5).claimed]
+
+    assert claimed == ["JOB_A"]
+    assert redis_state.client.zrange(redis_state.key("dead"), 0, -1) == [strange]
+    assert b"the id is not" in redis_state.client.hget(row, "last_error")
+    assert queue.page("dead")[0] == 1
+
+
+@pytest.mark.parametrize("score", ["inf", "-inf", "1e306", "9007199254740993"])
+def test_a_score_beyond_every_date_stops_nobody(queue, redis_state, child, score):
+    redis_state.put(pending=["JOB_A"], schedule={"JOB_far": 5_000_000})
+    redis_state.client.zadd(redis_state.key("schedule"), {"JOB_far": score})
+
+    answer = queue.exchange(child, 0, lease_ms=9_000, limit=5)
+
+    assert [job.id for job in answer.claimed][-1:] == ["JOB_far" if score == "-inf" else "JOB_A"]
+    assert queue.beat().next_in is None or queue.beat().next_in >= 0
+
+
+@pytest.mark.parametrize(("most", "state", "uncounted"), [(1, "dead", None), (2, "pending", "1")])
+def test_an_interrupted_run_costs_nothing_but_is_never_a_run_too_many(
+    queue, redis_state, child, most, state, uncounted
+):
+    redis_state.put(pending=["JOB_A"], rows={"JOB_A": {"max_attempts": most}})
+    (job,) = queue.claim(child, lease_ms=9_000)
+
+    queue.exchange(child, 0, lease_ms=1, limit=0, settlements=[Settlement("interrupt", job.ticket)])
+
+    row = redis_state.row("JOB_A")
+    assert (row["state"], row.get("uncounted"), row.get("stalled")) == (state, uncounted, None)
+    assert row.get("reason") == ("stopped" if state == "dead" else None)

@@ -21,5 +21,5 @@ end
 -- A server whose memory is full refuses a script whose first write needs more, and lets one through that has written
 -- already: what workers need to give memory back begins with a write that changes nothing.
 local function even_when_full()
-  redis.call('ZREM', q.active, '')
+  redis.call('HDEL', q.meta, '')
 end

@@ -13,9 +13,12 @@ from echoq_django import registry
 from echoq_django.conf import settings
 from echoq_django.errors import ConfigurationError
 from echoq_django.keys import check_queue_name
+from echoq_django.worker.health import listen, read_address
 from echoq_django.worker.supervisor import Plan, Supervisor
 
 if TYPE_CHECKING:
+    import socket
+
     from django.core.management.base import CommandParser
 
 MOST_THREADS = 1000
@@ -49,6 +52,12 @@ class Command(BaseCommand):
             dest="beats",
             help="leave reaping, promoting and trimming to other workers or to echoq_promote",
         )
+        parser.add_argument(
+            "--health",
+            type=address,
+            metavar="[HOST]:PORT",
+            help="answer probes there over HTTP: /health, /ready and /queues",
+        )
 
     def handle(self, **options: Any) -> None:
         """Run until a signal, or until a burst has ended."""
@@ -65,6 +74,7 @@ class Command(BaseCommand):
             threads=options["threads"],
             burst=options["burst"],
             beats=options["beats"],
+            health=listen_or_error(options["health"]),
         )
         try:
             code = Supervisor(plan).run()
@@ -92,6 +102,24 @@ def weighted_queue(text: str) -> tuple[str, int]:
     """Read NAME or NAME:WEIGHT."""
     name, colon, weight = text.partition(":")
     return queue_name(name), positive(weight) if colon else 1
+
+
+def address(text: str) -> tuple[str, int]:
+    """Read [HOST]:PORT."""
+    try:
+        return read_address(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
+
+
+def listen_or_error(where: tuple[str, int] | None) -> socket.socket | None:
+    """Listen where --health says; CommandError when that cannot be."""
+    if where is None:
+        return None
+    try:
+        return listen(*where)
+    except (OSError, UnicodeError) as error:
+        raise CommandError(f"--health: cannot listen on {where[0]}:{where[1]}: {error}") from error
 
 
 def positive(text: str) -> int:

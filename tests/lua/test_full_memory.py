@@ -1,0 +1,50 @@
+"""A server at its memory limit refuses new jobs, and lets workers go on: they give memory back."""
+
+import pytest
+import redis
+from django.test import override_settings
+
+from echoq_django import errors
+from echoq_django.connections import close_producer
+from echoq_django.dev import DevServer
+from echoq_django.queues import NewJob, Queue
+
+
+@pytest.fixture
+def full():
+    """Give a queue with jobs in every state, on a server that takes nothing more."""
+    with DevServer() as server, override_settings(ECHOQ={"REDIS_URL": server.url}):
+        queue = Queue("full")
+        queue.enqueue_many([NewJob(id=f"JOB_{i}", payload=b"x" * 100) for i in range(5)])
+        queue.join("worker:0:1", 1)
+        client = redis.Redis.from_url(server.url)
+        client.config_set("maxmemory-policy", "noeviction")
+        client.config_set("maxmemory", 1)
+        yield queue
+        close_producer()
+
+
+def test_new_jobs_are_refused_and_nothing_is_written(full):
+    with pytest.raises(errors.EnqueueFailed, match="OOM"):
+        full.enqueue(NewJob(id="JOB_new", payload=b"x"))
+
+    assert full.get("JOB_new") is None
+    assert sum(full.counts().values()) == 5
+
+
+def test_workers_claim_extend_and_settle_all_the_same(full):
+    full.join("worker:1:1", 1)
+    claimed = full.claim("worker:0:1", lease_ms=30_000, limit=4)
+    tickets = [job.ticket for job in claimed]
+
+    assert full.extend(tickets, lease_ms=60_000) == {}
+    assert full.heartbeat("worker", tickets, lease_ms=60_000, facts="{}")[1] == {}
+    assert full.checkpoint(tickets[0], lease_ms=60_000, progress=b"1")
+    full.complete(tickets[0])
+    full.retry(tickets[1], 0, "boom")
+    full.release(tickets[2])
+    full.beat()
+    full.reap()
+
+    counts = full.counts()
+    assert (counts["completed"], counts["active"], counts["pending"]) == (1, 1, 3)
