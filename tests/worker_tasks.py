@@ -4,6 +4,7 @@ lines are appended whole, so that many processes can share it.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import time
 from pathlib import Path
@@ -145,3 +146,14 @@ def tell_transaction(ledger: str) -> None:
 @echoq.task(queue="other", name="note_other")
 def note_other(ledger: str, word: str = "ran") -> None:
     write_down(ledger, word, me(), os.getpid(), f"{time.time():.6f}")
+
+
+@echoq.task(queue="q", name="hold_gil")
+def hold_gil(ledger: str, release: str) -> None:
+    """Hold the interpreter's lock for most of each second: no other thread of the process runs meanwhile."""
+    libc = ctypes.PyDLL(None)  # whose calls keep the lock
+    write_down(ledger, "began", me(), os.getpid())
+    for _ in range(30):
+        if Path(release).exists():
+            break
+        libc.usleep(900_000)
