@@ -3,6 +3,7 @@
 #   make demo     run the example project's main job, from nothing
 #   make test     run the whole suite against a server that it starts itself
 #   make check    test, lint and types
+#   make chaos    ten minutes of killed, frozen and cut workers and servers (SECONDS=600 SEED=by chance)
 #
 #   PYTHON=...    the interpreter to build $(VENV) with (the newest 3.11+ on the PATH otherwise)
 #   DJANGO=...    a narrower Django, such as DJANGO='~=5.2.0'
@@ -13,11 +14,13 @@ PYTHON =
 DJANGO =
 PYTEST = -m pytest
 ARGS =
+SECONDS = 600
+SEED =
 
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 
-.PHONY: venv demo test coverage lint types check clean
+.PHONY: venv demo test chaos coverage lint types check clean
 
 venv: $(STAMP)
 
@@ -44,6 +47,9 @@ demo: venv
 
 test: venv
 	$(BIN)/python $(PYTEST) $(ARGS)
+
+chaos: venv
+	$(BIN)/python -m tests.chaos.harness --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 # Reads what `make test PYTEST='-m coverage run -m pytest'` has left.
 coverage: venv

@@ -1,0 +1,36 @@
+"""The short form of the chaos run; `make chaos` is the long one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.chaos.harness import ROOT
+
+SEED = 20
+SECONDS = 30
+
+
+@pytest.mark.slow
+def test_what_is_promised_holds_while_workers_redis_and_connections_die() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "ECHOQ_TEST_REDIS_URL"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.chaos.harness", "--seconds", str(SECONDS), "--seed", str(SEED), "--workers", "2"],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        said, _ = process.communicate(timeout=280)
+    except BaseException:
+        process.terminate()  # it ends what it has started
+        process.communicate()
+        raise
+
+    print(said)
+    assert process.returncode == 0, said
