@@ -1,4 +1,4 @@
--- tidy: trim jobs that ended long ago or are too many, and forget workers that fell silent for three leases.
+-- tidy: trim jobs that ended long ago or are too many; forget workers silent for three leases and children without one.
 -- moves    completed -> (gone), dead -> (gone), cancelled -> (gone)
 -- KEYS     completed dead cancelled expiry meta workers
 -- ARGV     limit retention
@@ -24,10 +24,16 @@ for state in pairs(POSITION) do
     trimmed = trimmed + trim(state, limit - trimmed)
   end
 end
+local is_alive = {}
 for i = 1, #listed, 2 do
   local seen, lease = string.match(listed[i + 1], '^(%d+) (%d+) ')
-  if seen and tonumber(seen) + 3 * tonumber(lease) < now_ms then
-    strike(listed[i])
+  is_alive[listed[i]] = seen and tonumber(seen) + 3 * tonumber(lease) >= now_ms
+end
+for i = 1, #listed, 2 do
+  local worker = string.match(listed[i], '^[^:]+')
+  if worker and not is_alive[worker] then
+    strike(worker)
+    is_alive[worker] = true
   end
 end
 return {'tidied', digits(trimmed)}

@@ -47,10 +47,22 @@ def test_tidy_refuses_a_strange_limit(redis_state, limit):
 @pytest.mark.parametrize(("now", "lives"), [(1_090_000, True), (1_090_001, False)])
 def test_tidy_forgets_a_worker_that_was_silent_for_three_leases(queue, redis_state, child, now, lives):
     queue.heartbeat("worker", [], lease_ms=30_000, facts="")
-    queue.join("other:0:1", 4)
     redis_state.clock(now)
+    queue.heartbeat("other", [], lease_ms=30_000, facts="")
+    queue.join("other:0:1", 4)
 
     queue.tidy()
 
-    assert set(queue.workers()) == ({"worker", child, "other:0:1"} if lives else {"other:0:1"})
+    others = {"other", "other:0:1"}
+    assert set(queue.workers()) == (others | {"worker", child} if lives else others)
     assert redis_state.client.hget(redis_state.key("meta"), "executors") == (b"5" if lives else b"4")
+
+
+def test_tidy_forgets_children_whose_worker_is_not_there(queue, redis_state, child):
+    queue.heartbeat("other", [], lease_ms=30_000, facts="")
+    queue.join("other:0:1", 4)
+
+    queue.tidy()
+
+    assert set(queue.workers()) == {"other", "other:0:1"}
+    assert redis_state.client.hget(redis_state.key("meta"), "executors") == b"4"
