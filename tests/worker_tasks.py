@@ -157,3 +157,55 @@ def hold_gil(ledger: str, release: str) -> None:
         if Path(release).exists():
             break
         libc.usleep(900_000)
+
+
+@echoq.task(queue="q", name="nap")
+def nap(ledger: str, seconds: float) -> None:
+    time.sleep(seconds)
+    write_down(ledger, "napped", me(), os.getpid())
+
+
+@echoq.task(queue="q", name="fork")
+def fork(ledger: str, how: str) -> None:
+    """Fork, and let the child come back from here as it should not."""
+    pid = os.fork()
+    if pid == 0:
+        if how == "exit":
+            raise SystemExit(0)
+        if how == "raise":
+            raise RuntimeError("the child came back")
+        return
+    os.waitpid(pid, 0)
+    write_down(ledger, "forked", me(), os.getpid())
+
+
+@echoq.task(queue="q", name="make_table")
+def make_table() -> None:
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE kept (n INTEGER)")
+
+
+@echoq.task(queue="q", name="leave_autocommit_off")
+def leave_autocommit_off() -> None:
+    from django.db import transaction
+
+    transaction.set_autocommit(False)
+
+
+@echoq.task(queue="q", name="insert")
+def insert() -> None:
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO kept VALUES (1)")
+
+
+@echoq.task(queue="q", name="count_rows")
+def count_rows() -> int:
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT COUNT(*) FROM kept")
+        return int(cursor.fetchone()[0])

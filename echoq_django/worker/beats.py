@@ -16,10 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import redis
-
 from echoq_django.connections import LOST, Wire, make_pool
-from echoq_django.errors import EchoQError
 from echoq_django.queues import Beaten, Queue, list_queue
 from echoq_django.worker.child import END, pause, prepare_process
 
@@ -143,5 +140,5 @@ def step_all(beats: Beats) -> None:
         except LOST as error:
             beats.wire.close()
             logger.warning("The %s has lost Redis and goes on in %g s: %s", each.name, each.interval, error)
-        except (EchoQError, redis.RedisError) as error:
+        except Exception as error:  # noqa: BLE001 (a beat that fails stops neither the others nor itself)
             logger.error("The %s failed: %s", each.name, error)

@@ -8,11 +8,14 @@ one's turn falls into the round trip.
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import threading
 import time
 from typing import TYPE_CHECKING, Final
+
+import redis
 
 from echoq_django.connections import LOST, Wire
 
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 
     from echoq_django.queues import Queue
 
+logger = logging.getLogger("echoq.worker")
+
 BLOCK_SECONDS: Final = 5
 """How long a BLPOP stays open on the server."""
 OVERDUE_SECONDS: Final = 2.0
@@ -30,6 +35,8 @@ OVERDUE_SECONDS: Final = 2.0
 STAGGER_SECONDS: Final = 0.002
 """How much later than the child before it a child wakes for a due time, so that one job wakes one child."""
 RETRY_SECONDS: Final = 0.5
+BROKEN_SECONDS: Final = 5.0
+"""How long a bell of a wrong type is not waited on."""
 
 
 class Bell:
@@ -44,7 +51,10 @@ class Bell:
         self._idle = 0
         self._due: list[float | None] = [None] * len(queues)
         self._stagger = child * STAGGER_SECONDS
-        self._client_id = b""
+        self._client_id = ""
+        self._may_unblock = True
+        self._usable = list(self._keys)
+        self._broken_until = float("inf")
         self._blocked_at: float | None = None
         self._watching_until = 0.0
         self._poke_read, self._poke_write = os.pipe()
@@ -64,41 +74,62 @@ class Bell:
         if due is not None and due + self._stagger < self._watching_until:
             os.write(self._poke_write, b"!")
 
-    def wait(self) -> int | None:
-        """Wait for a bell or a due time; answers the number of the queue to look at, or None to look at all.
+    def is_due(self, queue: int) -> bool:
+        """Say whether a queue's next score has come."""
+        due = self._due[queue]
+        return due is not None and due <= time.monotonic()
 
-        The caller then holds the role, and must call `hand_over` as soon as it has sent its exchange.
+    def wait(self, until: float | None = None) -> int | None:
+        """Wait for a bell, a due time, or until then (monotonic).
+
+        Answers the number of the queue to look at, or None to look at all. The caller then holds the role, and must
+        call `hand_over` as soon as it has sent its exchange.
         """
         with self._count:
             self._idle += 1
         self._role.acquire()
         try:
-            return self._watch()
+            return self._watch(until)
         except LOST:
             self._pause(RETRY_SECONDS)
+            return None
+        except redis.ResponseError as error:
+            self._leave_out_broken(error)
             return None
         finally:
             with self._count:
                 self._idle -= 1
 
-    def needs_unblock(self) -> bytes | None:
+    def needs_unblock(self) -> str | None:
         """Answer the id of the client whose BLPOP nobody would hear, or None; for the holder of the role."""
         with self._count:
-            return self._client_id if self._blocked_at is not None and self._idle == 0 else None
+            alone = self._idle == 0
+        if self._blocked_at is None or not alone:
+            return None
+        if not self._client_id:
+            self.drop_block()
+            return None
+        return self._client_id
 
-    def hand_over(self, *, unblocked: bool) -> None:
-        """Give the role to the next idle thread; `unblocked` when the open BLPOP was ended, so that its reply is due.
-
-        A bell that it popped in that moment is no loss: the caller's exchange came after it, and looks for itself.
-        """
+    def unblocked(self) -> int | None:
+        """Read the reply of the BLPOP that was ended; answers the number of a queue whose bell it had heard."""
+        self._blocked_at = None
         try:
-            if unblocked:
-                self._blocked_at = None
-                self._wire.receive()
-        except LOST:
+            reply = self._wire.receive()
+        except redis.RedisError:
             self._wire.close()
-        finally:
-            self._role.release()
+            return None
+        return None if reply is None else self._numbers.get(reply[0])
+
+    def drop_block(self) -> None:
+        """End the open BLPOP by closing its connection, where the server does not let it be unblocked."""
+        self._may_unblock = False
+        self._blocked_at = None
+        self._wire.close()
+
+    def hand_over(self) -> None:
+        """Give the role to the next idle thread."""
+        self._role.release()
 
     # ── The process ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -117,14 +148,15 @@ class Bell:
 
     # ── The waiter ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def _watch(self) -> int | None:
+    def _watch(self, until: float | None) -> int | None:
         while not self._alarm_rang():
             if self._blocked_at is None or not self._wire.is_open:
                 self._block()
             due, number = self._next_due()
             now = time.monotonic()
             overdue = (self._blocked_at or now) + BLOCK_SECONDS + OVERDUE_SECONDS
-            self._watching_until = min(due, overdue)
+            last = min(overdue, self._broken_until, float("inf") if until is None else until)
+            self._watching_until = min(due, last)
             has_reply = self._poll(self._watching_until)
             self._watching_until = 0.0
             if has_reply:
@@ -138,13 +170,45 @@ class Bell:
             elif time.monotonic() >= overdue:
                 self._wire.close()
                 self._blocked_at = None
+            elif time.monotonic() >= last:
+                self._try_all_again()
+                return None
         return None
 
     def _block(self) -> None:
-        if not self._wire.is_open or not self._client_id:
-            self._client_id = str(self._wire.execute("CLIENT", "ID")).encode()
-        self._wire.send_command("BLPOP", *self._keys, BLOCK_SECONDS)
+        if not self._wire.is_open:
+            self._client_id = ""
+        if not self._client_id and self._may_unblock:
+            try:
+                self._client_id = str(self._wire.execute("CLIENT", "ID"))
+            except redis.ResponseError:
+                self._may_unblock = False
+        if self._usable:
+            self._wire.send_command("BLPOP", *self._usable, BLOCK_SECONDS)
         self._blocked_at = time.monotonic()
+
+    def _leave_out_broken(self, error: Exception) -> None:
+        """Wait on the bells alone that are lists, for a while: one key of a wrong type fails a BLPOP on all."""
+        self._blocked_at = None
+        self._wire.close()
+        try:
+            kinds = [(key, self._wire.execute("TYPE", key)) for key in self._keys]
+        except redis.RedisError:
+            self._pause(RETRY_SECONDS)
+            return
+        self._usable = [key for key, kind in kinds if kind in (b"list", b"none")]
+        self._broken_until = time.monotonic() + BROKEN_SECONDS
+        broken = [key for key in self._keys if key not in self._usable]
+        logger.error("The bells %s cannot be waited on: %s", ", ".join(broken) or "of the queues", error)
+        if not broken:
+            self._pause(RETRY_SECONDS)
+
+    def _try_all_again(self) -> None:
+        if time.monotonic() >= self._broken_until:
+            self._broken_until = float("inf")
+            self._usable = list(self._keys)
+            self._blocked_at = None
+            self._wire.close()
 
     def _next_due(self) -> tuple[float, int]:
         first, number = float("inf"), -1
@@ -166,7 +230,7 @@ class Bell:
         ready = poller.poll(whole)
         if not ready:
             time.sleep(max(0.0, until - time.monotonic()))
-            return False
+            ready = poller.poll(0)
         descriptors = [descriptor for descriptor, _ in ready]
         if self._poke_read in descriptors and not self._alarm_rang():
             self._drain_pokes()

@@ -13,6 +13,7 @@ import select
 import signal
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING, Final
 
 import redis
@@ -22,10 +23,10 @@ from echoq_django.errors import EchoQError
 from echoq_django.queues import Settlement
 from echoq_django.worker.bell import Bell
 from echoq_django.worker.execution import watch_connections
-from echoq_django.worker.executor import Executor, take_from
+from echoq_django.worker.executor import Executor, Source, take_from
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from echoq_django.queues import Queue
     from echoq_django.worker.hands import Table
@@ -43,6 +44,8 @@ TICK_SECONDS: Final = 0.01
 """How often the housekeeper looks while hands of several jobs are out."""
 LINGER_TICKS: Final = 20
 """How many ticks without a hand it stays awake, so that a stream of hands does not wake it each time."""
+PAY_SECONDS: Final = 0.2
+"""How long the housekeeper waits for Redis before it tries again."""
 WORKER_TIMEOUT: Final = 5.0
 
 
@@ -83,16 +86,17 @@ def run_child(
     housekeeper.executors = executors
     for region in table.of_child(number):
         region.busy = True
-    threading.Thread(target=housekeeper.run, name="echoq-housekeeper", daemon=True).start()
+    threading.Thread(target=_run_or_end, args=(housekeeper.run,), name="echoq-housekeeper", daemon=True).start()
     others = [
-        threading.Thread(target=_run_or_end, args=(executor,), name=f"echoq-{executor.thread}", daemon=True)
+        threading.Thread(target=_run_or_end, args=(executor.run,), name=f"echoq-{executor.thread}", daemon=True)
         for executor in executors[1:]
     ]
     for thread in others:
         thread.start()
-    _run_or_end(executors[0])
+    _run_or_end(executors[0].run)
     for thread in others:
         thread.join()
+    housekeeper.pay(at_once=True)
     bell.close()
 
 
@@ -109,12 +113,12 @@ def prepare_process(parent: int) -> None:
         os._exit(1)
 
 
-def _run_or_end(executor: Executor) -> None:
-    """Run an executor; a fault of ours in it ends the process, whose supervisor hands its jobs back."""
+def _run_or_end(run: Callable[[], None]) -> None:
+    """Run a thread of ours; a fault in it ends the process, whose supervisor hands its jobs back."""
     try:
-        executor.run()
+        run()
     except BaseException:
-        logger.exception("Executor %s:%d failed; its process ends.", executor.child, executor.thread)
+        logger.exception("A thread of process %d failed; the process ends.", os.getpid())
         logging.shutdown()
         os._exit(70)
 
@@ -124,6 +128,23 @@ def _report(reports: int) -> None:
         os.write(reports, UNREGISTERED)
     except OSError:
         logger.debug("The supervisor does not listen any more.")
+
+
+class Owed:
+    """What the housekeeper has taken from an executor and not settled yet."""
+
+    __slots__ = ("done", "executor", "settlements", "source")
+
+    def __init__(self, executor: Executor, source: Source, done: list[str], settlements: list[Settlement]) -> None:
+        self.executor = executor
+        self.source = source
+        self.done = done
+        self.settlements = settlements
+
+    @property
+    def tickets(self) -> list[str]:
+        """The jobs that it is about."""
+        return [*self.done, *(settlement.ticket for settlement in self.settlements)]
 
 
 class Housekeeper:
@@ -139,6 +160,9 @@ class Housekeeper:
         self._stopping = stopping
         self._wire = wire
         self.executors: list[Executor] = []
+        self._owed: list[Owed] = []
+        self._pay_at = 0.0
+        self._paying = threading.Lock()
         self._asleep = False
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
@@ -173,8 +197,29 @@ class Housekeeper:
             for executor, before, now in zip(self.executors, seen, looked, strict=True):
                 if now[1] and before == now:
                     self._relieve(executor)
+            self.pay()
             seen = looked
-            idle_ticks = 0 if any(out for _, out in looked) else idle_ticks + 1
+            idle_ticks = 0 if self._owed or any(out for _, out in looked) else idle_ticks + 1
+
+    def pay(self, *, at_once: bool = False) -> None:
+        """Settle what was taken from executors; what fails for want of Redis stays owed."""
+        if not self._owed or (not at_once and time.monotonic() < self._pay_at):
+            return
+        with self._paying:
+            for owed in list(self._owed):
+                exchange = owed.source.exchange
+                try:
+                    self._wire.ask(exchange.script, exchange.command(0, owed.done, owed.settlements))
+                except LOST as error:
+                    logger.warning("A slow job's neighbours wait for Redis to be handed over: %s", error)
+                    self._wire.close()
+                    self._pay_at = time.monotonic() + PAY_SECONDS
+                    return
+                except (EchoQError, redis.RedisError) as error:
+                    logger.error("A slow job's neighbours are left to their leases: %s", error)
+                self._owed.remove(owed)
+                with owed.executor.relief:
+                    owed.executor.relieving.difference_update(owed.tickets)
 
     def _drain(self) -> None:
         try:
@@ -200,22 +245,19 @@ class Housekeeper:
         threading.Thread(target=watch, name="echoq-lifeline", daemon=True).start()
 
     def _relieve(self, executor: Executor) -> None:
-        """Settle what the executor's hand has finished, and give back what it has not begun."""
-        hand = executor.hand
-        waiting = take_from(hand.todo.pop)
-        done = take_from(hand.done.popleft)
-        if not waiting and not done:
-            return
-        settlements = [Settlement("release", job.ticket) for _, job in waiting]
-        exchange = hand.source.exchange
-        try:
-            self._wire.ask(exchange.script, exchange.command(0, done, settlements))
-        except (*LOST, EchoQError, redis.RedisError) as error:
-            # The executor goes on with both; what Redis gave back all the same is refused to it then.
-            logger.warning("A slow job's neighbours were not handed over: %s", error)
-            self._wire.close()
-            hand.done.extend(done)
-            hand.todo.extend(reversed(waiting))
+        """Take what the executor's hand has finished, to settle it, and what it has not begun, to give it back."""
+        with executor.relief:
+            hand = executor.hand
+            source = hand.source
+            waiting = take_from(hand.todo.pop)
+            done = take_from(source.done.popleft)
+            settlements = take_from(source.outcomes.popleft)
+            settlements += [Settlement("release", job.ticket) for _, job in waiting]
+            if not done and not settlements:
+                return
+            owed = Owed(executor, source, done, settlements)
+            executor.relieving.update(owed.tickets)
+        self._owed.append(owed)
 
 
 def pause(seconds: float, orders: int) -> bytes | None:

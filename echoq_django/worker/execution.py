@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import random
+import sys
+import threading
 import traceback
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from django.db import close_old_connections, connections
 from django.db.backends.signals import connection_created
@@ -47,6 +50,7 @@ class Execution:
     def __init__(self, queue: str) -> None:
         current = settings()
         self._queue = queue
+        self._pid = os.getpid()
         self._unknown_grace_ms = current.unknown_task_grace_ms
         self._most_bytes = current.max_payload_bytes
 
@@ -67,6 +71,7 @@ class Execution:
             return self._put_back_unknown(claimed, error)
         holder = _Holder(claimed, envelope, self._queue)
         mark = jobs.running.set(holder)
+        pid = self._pid
         try:
             if task.takes_context:
                 value = task.func(holder.job(), *envelope.args, **envelope.kwargs)
@@ -75,6 +80,8 @@ class Execution:
         except BaseException as error:  # noqa: BLE001 (a task may raise anything; it ends the job, not the worker)
             return self._settle_raised(claimed, task, error)
         finally:
+            if os.getpid() != pid:
+                _end_fork()
             jobs.running.reset(mark)
         if value is None:
             return None
@@ -157,6 +164,16 @@ class _Holder(jobs.Running):
         return job
 
 
+def _end_fork() -> NoReturn:
+    """End a process that the task forked and that came back here: it must not go on as a worker on our sockets."""
+    error = sys.exc_info()[1]
+    code = error.code if isinstance(error, SystemExit) else 1 if error is not None else 0
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(code if isinstance(code, int) else 0 if code is None else 1)
+
+
 def _policy(claimed: Claimed, task: Task[..., Any]) -> Backoff:
     """Answer the policy that travels with the job, else the task's."""
     text = claimed.fields.get("backoff")
@@ -194,26 +211,21 @@ def _extra(claimed: Claimed, queue: str, task: str = "") -> dict[str, Any]:
 
 # ── Database connections: looked after only in threads that opened one ──────────────────────────────────────
 
-_threads_with_connections: set[int] = set()
+threads_with_connections: Final[set[int]] = set()
+"""The threads of this process that have opened a database connection; all others skip every duty."""
 
 
 def watch_connections() -> None:
     """Begin to note which threads open database connections; once in each process."""
-    import threading  # noqa: PLC0415
 
     def note(**_: object) -> None:
-        _threads_with_connections.add(threading.get_ident())
+        threads_with_connections.add(threading.get_ident())
 
     connection_created.connect(note, weak=False, dispatch_uid="echoq_django.worker")
 
 
-def mend_connections(thread: int, *, after_idling: bool) -> None:
-    """Close this thread's database connections that are broken, too old, or inside a transaction that nobody ends.
-
-    After idling each is also asked whether it still answers, since servers and proxies cut silent ones.
-    """
-    if thread not in _threads_with_connections:
-        return
+def end_transactions() -> None:
+    """Roll back what a job left open in this thread, so that it does not reach the next: its connection is closed."""
     for connection in connections.all(initialized_only=True):
         if connection.connection is None:
             continue
@@ -221,6 +233,19 @@ def mend_connections(thread: int, *, after_idling: bool) -> None:
             # A block that was entered and never left: without this, close() would wait for its end.
             connection.in_atomic_block = False
             connection.close()
-        elif after_idling and not connection.is_usable():
+        elif connection.autocommit != connection.settings_dict["AUTOCOMMIT"]:
             connection.close()
+
+
+def mend_connections(thread: int, *, after_idling: bool) -> None:
+    """Close this thread's database connections that are broken or too old.
+
+    After idling each is also asked whether it still answers, since servers and proxies cut silent ones.
+    """
+    if thread not in threads_with_connections:
+        return
+    if after_idling:
+        for connection in connections.all(initialized_only=True):
+            if connection.connection is not None and not connection.is_usable():
+                connection.close()
     close_old_connections()

@@ -16,7 +16,7 @@ from echoq_django.conf import settings
 from echoq_django.connections import LOST, Wire, plain_command
 from echoq_django.errors import EchoQError
 from echoq_django.queues import Claimed, Exchange, Exchanged, Queue, Settlement
-from echoq_django.worker.execution import Execution, mend_connections
+from echoq_django.worker.execution import Execution, end_transactions, mend_connections, threads_with_connections
 from echoq_django.worker.hands import BEGUN, CAPACITY, DECIDED, FINISHED
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ SLOW_SECONDS: Final = 0.005
 """Jobs that take longer on the average travel alone."""
 HAND_SECONDS: Final = 0.02
 """How long a hand may be expected to take."""
+LOOK_SECONDS: Final = 0.02
+"""How often an executor that is never idle looks for bells of queues that were empty."""
 RECONNECT: Final = Exponential(base_ms=50, cap_ms=2_000)
 UNREGISTERED_PAUSE: Final = 0.1
 BROKEN_PAUSE: Final = 5.0
@@ -43,7 +45,11 @@ BROKEN_PAUSE: Final = 5.0
 
 
 class Source:
-    """One queue as an executor sees it: its exchange, and whether there may be work."""
+    """One queue as an executor sees it.
+
+    `done` and `outcomes` wait for the next exchange with it. `owes_sweep` says that a reply was lost, which may have
+    held jobs: they are given back before anything more is claimed.
+    """
 
     def __init__(self, number: int, queue: Queue, exchange: Exchange, execution: Execution) -> None:
         self.number = number
@@ -51,27 +57,29 @@ class Source:
         self.exchange = exchange
         self.execution = execution
         self.may_have_work = True
+        self.owes_sweep = False
         self.shunned_until = 0.0
-
-
-class Hand:
-    """What came with one claim.
-
-    The child's housekeeper takes from the deques what a slow job holds up, so that each job, and each outcome, goes to
-    exactly one of the two threads.
-    """
-
-    __slots__ = ("done", "outcomes", "source", "todo")
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.todo: deque[tuple[int, Claimed]] = deque()
+        self.size = 1
         self.done: deque[str] = deque()
         self.outcomes: deque[Settlement] = deque()
 
 
+class Hand:
+    """What came with one claim and has not begun."""
+
+    __slots__ = ("source", "todo")
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.todo: deque[tuple[int, Claimed]] = deque()
+
+
 class Executor:
-    """Serves queues in weighted turn until it is told to stop."""
+    """Serves queues in weighted turn until it is told to stop.
+
+    The child's housekeeper takes from the deques what a slow job holds up, under `relief`; each job, and each outcome,
+    goes to exactly one of the two threads. `relieving` has the tickets that it is about to settle.
+    """
 
     def __init__(
         self,
@@ -86,7 +94,7 @@ class Executor:
         on_unregistered: Callable[[], None],
         on_hand: Callable[[], None],
     ) -> None:
-        current = settings()
+        lease_ms = settings().lease_ms
         self.child = child
         self.thread = thread
         self.region = region
@@ -94,22 +102,19 @@ class Executor:
         self.bell = bell
         self.stopping = stopping
         self.sources = [
-            Source(
-                number,
-                queue,
-                Exchange(queue, child, thread, lease_ms=current.lease_ms),
-                Execution(queue.name),
-            )
+            Source(number, queue, Exchange(queue, child, thread, lease_ms=lease_ms), Execution(queue.name))
             for number, (queue, _) in enumerate(queues)
         ]
         self._turns = _weighted_turns([weight for _, weight in queues])
         self._turn = 0
+        self._look_at = 0.0
         self._on_unregistered = on_unregistered
         self._on_hand = on_hand
-        self._size = 1
         self._failures = 0
         self._after_idling = False
         self.hand = Hand(self.sources[0])
+        self.relief = threading.Lock()
+        self.relieving: set[str] = set()
         self.begun = 0
         """How many jobs this executor has begun: a housekeeper that sees it stand still knows that one runs long."""
         self.hand_out = False
@@ -122,10 +127,11 @@ class Executor:
                 self._idle()
                 continue
             if source is not self.hand.source:
-                self._settle_alone()
-            self._serve(source, self._exchange(source, self._size))
-        self._settle_alone()
-        if not (self.hand.done or self.hand.outcomes):
+                self._settle(self.hand.source)
+            self._serve(source, self._exchange(source, source.size))
+        for source in self.sources:
+            self._settle(source)
+        if not any(source.done or source.outcomes for source in self.sources):
             self.region.clear()
         self.wire.close()
 
@@ -133,26 +139,47 @@ class Executor:
 
     def _next_source(self) -> Source | None:
         """Answer the next queue that may have work, in weighted turn; None when none has."""
+        if len(self.sources) > 1:
+            self._look_around()
         for _ in self._turns:
             source = self.sources[self._turns[self._turn]]
             self._turn = (self._turn + 1) % len(self._turns)
-            if source.may_have_work and (not source.shunned_until or source.shunned_until <= time.monotonic()):
+            if (source.may_have_work or source.owes_sweep) and not self._is_shunned(source):
                 return source
         return None
 
+    def _is_shunned(self, source: Source) -> bool:
+        return source.shunned_until > 0 and source.shunned_until > time.monotonic()
+
+    def _look_around(self) -> None:
+        """Look whether a queue that was empty has work by now: who is never idle hears no bell."""
+        now = time.monotonic()
+        empty = [source for source in self.sources if not source.may_have_work]
+        if now < self._look_at or not empty or len(empty) == len(self.sources):
+            return
+        self._look_at = now + LOOK_SECONDS
+        try:
+            rung = self.wire.execute("EXISTS", *(source.queue.keys.of("wake") for source in empty))
+        except redis.RedisError:
+            return  # the next exchange meets the same, and deals with it
+        for source in empty:
+            source.may_have_work = rung > 0 or self.bell.is_due(source.number)
+
     def _idle(self) -> None:
-        self._settle_alone()
+        self._settle(self.hand.source)
         self.region.busy = False
-        number = self.bell.wait()
+        shunned = [source.shunned_until for source in self.sources if self._is_shunned(source)]
+        number = self.bell.wait(min(shunned, default=None))
         woken = [self.sources[number]] if number is not None else self.sources
         for source in woken:
             source.may_have_work = True
         self._after_idling = True
-        if self.stopping.is_set():
-            self.bell.hand_over(unblocked=False)
+        chosen = next((source for source in woken if not self._is_shunned(source)), None)
+        if self.stopping.is_set() or chosen is None:
+            self.bell.hand_over()
             return
         self.region.busy = True
-        self._serve(woken[0], self._exchange(woken[0], 1, holding_role=True))
+        self._serve(chosen, self._exchange(chosen, 1, holding_role=True))
 
     # ── One hand ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -174,11 +201,13 @@ class Executor:
         claimed = answer.claimed
         region, run = self.region, source.execution.run
         region.put(source.number, [job.ticket for job in claimed])
-        mend_connections(threading.get_ident(), after_idling=self._after_idling)
+        thread = threading.get_ident()
+        mend_connections(thread, after_idling=self._after_idling)
         self._after_idling = False
-        hand = self.hand = Hand(source)
-        todo, done = hand.todo, hand.done
+        hand = Hand(source)
+        todo, done = hand.todo, source.done
         todo.extend(enumerate(claimed))
+        self.hand = hand
         if len(claimed) > 1:
             self.hand_out = True
             self._on_hand()
@@ -195,50 +224,56 @@ class Executor:
             region.set_state(place, BEGUN)
             outcome = run(job)
             ran += 1
+            if thread in threads_with_connections:
+                end_transactions()
             if outcome is None:
                 done.append(job.ticket)
                 region.set_state(place, FINISHED)
             elif outcome.verb != "lost":
-                hand.outcomes.append(outcome)
+                source.outcomes.append(outcome)
                 region.set_state(place, DECIDED)
         self.hand_out = False
-        self._adapt(len(claimed), ran, time.monotonic() - began)
+        self._adapt(source, len(claimed), ran, time.monotonic() - began)
 
-    def _adapt(self, claimed: int, ran: int, seconds: float) -> None:
+    def _adapt(self, source: Source, claimed: int, ran: int, seconds: float) -> None:
         """Choose the size of the next hand: double while jobs are short and the hand came full, else one by one."""
         mean = seconds / max(1, ran)
         if mean > SLOW_SECONDS or ran < claimed:
-            self._size = 1
-        elif claimed >= self._size:
+            source.size = 1
+        elif claimed >= source.size:
             fitting = int(HAND_SECONDS / mean) if mean > 0 else CAPACITY
-            self._size = max(1, min(self._size * 2, CAPACITY, fitting))
+            source.size = max(1, min(source.size * 2, CAPACITY, fitting))
 
     # ── Redis ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _exchange(self, source: Source, limit: int, *, holding_role: bool = False) -> Exchanged | None:
         """Settle what is finished and claim; None when that failed, after a pause. Nothing finished is forgotten."""
-        completed, outcomes = take_from(self.hand.done.popleft), take_from(self.hand.outcomes.popleft)
+        if source.owes_sweep:
+            if holding_role:
+                self.bell.hand_over()
+                holding_role = False
+            if not self._repay(source):
+                return None
+        completed, outcomes = take_from(source.done.popleft), take_from(source.outcomes.popleft)
         command = source.exchange.command(limit, completed, outcomes)
         unblock = self.bell.needs_unblock() if holding_role else None
         try:
             try:
-                if unblock is not None:
-                    self.wire.send(plain_command("CLIENT", "UNBLOCK", unblock) + command)
-                    self.wire.receive()
-                else:
+                if unblock is None:
                     self.wire.send(command)
+                else:
+                    self.wire.send(plain_command("CLIENT", "UNBLOCK", unblock) + command)
+                    self._await_unblock()
             finally:
                 if holding_role:
-                    self.bell.hand_over(unblocked=unblock is not None and self.wire.is_open)
+                    self.bell.hand_over()
             answer = Exchange.read(self.wire.answer(source.exchange.script, command))
         except LOST as error:
-            self._wait_for_redis(source, completed, outcomes, error)
+            self._put_back(source, completed, outcomes)
+            self._wait_for_redis(error)
             return None
-        except (EchoQError, redis.RedisError) as error:
-            logger.error(
-                "Queue %s cannot be served, it is left alone for %g s: %s", source.queue.name, BROKEN_PAUSE, error
-            )
-            source.shunned_until = time.monotonic() + BROKEN_PAUSE
+        except Exception as error:  # noqa: BLE001 (whatever one queue answers, the others are served)
+            self._shun(source, error)
             self._settle_one_by_one(source, completed, outcomes)
             return None
         self._failures = 0
@@ -246,39 +281,67 @@ class Executor:
             logger.warning("job.refused %s: its outcome came too late (%s)", ticket, why, extra={"ticket": ticket})
         return answer
 
-    def _settle_alone(self) -> None:
+    def _await_unblock(self) -> None:
+        """Read what became of the block that was to end; another queue's bell that it had heard is not lost."""
+        try:
+            self.wire.receive()
+        except redis.ResponseError:
+            self.bell.drop_block()  # the server lets nobody unblock: the connection goes instead
+            return
+        number = self.bell.unblocked()
+        if number is not None:
+            self.sources[number].may_have_work = True
+
+    def _settle(self, source: Source) -> None:
         """Settle what is finished without claiming."""
-        while self.hand.done or self.hand.outcomes:
-            self._exchange(self.hand.source, 0)
+        while source.done or source.outcomes:
+            self._exchange(source, 0)
             if self._failures and self.stopping.is_set():
                 return
 
-    def _wait_for_redis(
-        self, source: Source, completed: list[str], outcomes: list[Settlement], error: Exception
-    ) -> None:
-        """After an ambiguous error: wait, settle again, and give back what Redis says we own and we do not know."""
+    def _put_back(self, source: Source, completed: list[str], outcomes: list[Settlement]) -> None:
+        source.done.extendleft(reversed(completed))
+        source.outcomes.extendleft(reversed(outcomes))
+        source.owes_sweep = True
+
+    def _wait_for_redis(self, error: Exception) -> None:
         self.wire.close()
-        hand = self.hand
-        hand.done.extendleft(reversed(completed))
-        hand.outcomes.extendleft(reversed(outcomes))
         self._failures += 1
         if self._failures == 1:
             logger.warning("Executor %s:%d has lost Redis: %s", self.child, self.thread, error)
         self.stopping.wait(delay_ms(RECONNECT, self._failures) / 1000)
-        completed, outcomes = list(hand.done), list(hand.outcomes)
+
+    def _repay(self, source: Source) -> bool:
+        """Settle again, and give back what Redis says we own and we do not know; answers whether that was done."""
+        completed, outcomes = take_from(source.done.popleft), take_from(source.outcomes.popleft)
+        with self.relief:
+            keep = list(self.relieving)
         try:
             self.wire.ask(source.exchange.script, source.exchange.command(0, completed, outcomes))
-            Queue(source.queue.name, self.wire).sweep(f"{self.child}:{self.thread}")
-        except LOST:
-            self.wire.close()
-        except (EchoQError, redis.RedisError) as later:
-            logger.error("What executor %s:%d owned was not given back: %s", self.child, self.thread, later)
-        else:
-            hand.done.clear()
-            hand.outcomes.clear()
-            self.region.clear()
+            Queue(source.queue.name, self.wire).sweep(f"{self.child}:{self.thread}", keep)
+        except LOST as error:
+            self._put_back(source, completed, outcomes)
+            self._wait_for_redis(error)
+            return False
+        except Exception as error:  # noqa: BLE001 (as in _exchange)
+            self._shun(source, error)
+            self._settle_one_by_one(source, completed, outcomes)
+            return False
+        source.owes_sweep = False
+        source.may_have_work = True
+        self.region.clear()
+        if self._failures:
             self._failures = 0
             logger.warning("Executor %s:%d has Redis back.", self.child, self.thread)
+        return True
+
+    def _shun(self, source: Source, error: Exception) -> None:
+        """Leave a queue alone for a while that Redis answers with an error."""
+        logger.error("Queue %s cannot be served, it is left alone for %g s: %s", source.queue.name, BROKEN_PAUSE, error)
+        source.shunned_until = time.monotonic() + BROKEN_PAUSE
+        source.owes_sweep = True
+        if not isinstance(error, (EchoQError, redis.ResponseError)):
+            self.wire.close()  # what else it holds belongs to nobody
 
     def _settle_one_by_one(self, source: Source, completed: list[str], outcomes: list[Settlement]) -> None:
         """Give each outcome one more chance alone; what Redis refuses is left to its lease."""

@@ -15,8 +15,8 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import redis
@@ -48,6 +48,8 @@ BURST_SECONDS: Final = 0.05
 SHORT_LIFE_SECONDS: Final = 1.0
 RESPAWN: Final = Exponential(base_ms=100, cap_ms=10_000)
 RETRY_SECONDS: Final = 0.5
+BROKEN_SECONDS: Final = 5.0
+"""How long a queue is left alone that cannot be served."""
 PROJECT_SECONDS: Final = 60
 
 
@@ -86,13 +88,14 @@ class Child:
 class Estate:
     """What a dead child left: handed back step by step, again when Redis could not be reached.
 
-    `deliberate` says that the supervisor ended it: what it was running is then released, uncounted.
+    `deliberate` says that the supervisor ended it: what it was running is then interrupted, not stalled.
     """
 
     name: str
     hands: list[tuple[int, list[Held]]]
     deliberate: bool
-    settled: set[int] = field(default_factory=set)
+    queues: set[int]
+    """The numbers of the queues in which it has not been settled yet."""
 
 
 class Supervisor:
@@ -113,17 +116,22 @@ class Supervisor:
         if plan.beats or plan.health is not None:
             self.children.append(Child(plan.processes, self._run_beats, executes=False))
         self.estates: list[Estate] = []
-        self.unregistered: set[str] = set()
+        self.unregistered: set[tuple[str, int]] = set()
         self.retry_at = 0.0
+        self.register_at = 0.0
         self.heartbeat_at = 0.0
         self.layout_is_checked = False
         self.stopping_since: float | None = None
         self.signals = 0
+        self.exit_code = 0
         self._wake_read, self._wake_write = os.pipe()
         self._quiet_looks = 0
 
     def run(self) -> int:
-        """Supervise; answers the exit code: 0 after a stop, graceful or hurried, and after a burst."""
+        """Supervise; answers the exit code.
+
+        0 after a stop, graceful or hurried, and after a burst; 1 after a burst that could not serve a queue.
+        """
         self._take_signals()
         logger.info(
             "Worker %s serves %s with %d processes of %d threads.",
@@ -154,7 +162,7 @@ class Supervisor:
             if time.monotonic() >= self.heartbeat_at:
                 self._heartbeat()
         self._leave()
-        return 0
+        return self.exit_code
 
     # ── Children ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -256,7 +264,8 @@ class Supervisor:
                 each.respawn_at += delay_ms(RESPAWN, each.short_lives) / 1000
             if each.executes:
                 hands = [region.read() for region in self.table.of_child(each.number)]
-                self.estates.append(Estate(each.name, hands, deliberate=each.ended_by_us))
+                queues = set(range(len(self.queues)))
+                self.estates.append(Estate(each.name, hands, deliberate=each.ended_by_us, queues=queues))
                 for region in self.table.of_child(each.number):
                     region.clear()
                     region.busy = False
@@ -272,37 +281,42 @@ class Supervisor:
         """Hand back what dead children held; what fails for want of Redis is tried again."""
         if not self.estates or time.monotonic() < self.retry_at:
             return
-        waiting: list[Estate] = []
         for estate in self.estates:
-            try:
-                self._settle_estate(estate)
-            except LOST as error:
-                self._lost_redis("hand back the jobs of a dead child", error)
-                waiting.append(estate)
-            except (EchoQError, redis.RedisError) as error:
-                logger.error("The jobs of child %s are left to their leases: %s", estate.name, error)
-        self.estates = waiting
+            for number in sorted(estate.queues):
+                try:
+                    self._settle_estate(estate, number)
+                except LOST as error:
+                    self._lost_redis("hand back the jobs of a dead child", error)
+                    break
+                except Exception as error:  # noqa: BLE001 (one queue's fault is not the others')
+                    name = self.queues[number][0].name
+                    logger.error("What child %s held of queue %s is left to its lease: %s", estate.name, name, error)
+                estate.queues.discard(number)
+        self.estates = [estate for estate in self.estates if estate.queues]
 
-    def _settle_estate(self, estate: Estate) -> None:
-        """Strike the child first; then settle what its table says, release what only Redis knows, and beat at once."""
-        for queue, _ in self.queues:
-            queue.leave(estate.name)
-        for i, (number, hand) in enumerate(estate.hands):
-            if i not in estate.settled and hand and number < len(self.queues):
-                self._settle_hand(estate, self.queues[number][0], hand)
-            estate.settled.add(i)
-        for queue, _ in self.queues:
-            released = queue.sweep(estate.name)
-            if released:
-                logger.info("%d jobs of child %s had not reached it and were released.", released, estate.name)
-            queue.beat()
+    def _settle_estate(self, estate: Estate, number: int) -> None:
+        """In one queue: strike the child; settle what its table says, release what only Redis knows, and beat.
+
+        What was done stays done when Redis goes away in between, and is harmless twice.
+        """
+        queue, _ = self.queues[number]
+        queue.leave(estate.name)
+        for of_queue, hand in estate.hands:
+            if of_queue == number and hand:
+                self._settle_hand(estate, queue, hand)
+        released = queue.sweep(estate.name)
+        if released:
+            logger.info("%d jobs of child %s had not reached it and were released.", released, estate.name)
+        queue.beat()
 
     def _settle_hand(self, estate: Estate, queue: Queue, hand: Sequence[Held]) -> None:
         completed = [held.ticket for held in hand if held.state == FINISHED]
         settlements = []
         for held in hand:
-            if held.state == WAITING or (estate.deliberate and held.state == BEGUN):
+            if held.state == WAITING:
                 settlements.append(Settlement("release", held.ticket))
+            elif held.state == BEGUN and estate.deliberate:
+                settlements.append(Settlement("interrupt", held.ticket))
             elif held.state in (BEGUN, DECIDED):
                 settlements.append(Settlement("stall", held.ticket, settings().max_stalled))
                 logger.warning("job.stalled %s ran in child %s when that ended", held.ticket, estate.name)
@@ -323,7 +337,13 @@ class Supervisor:
         except LOST as error:
             self._lost_redis("read the version of the layout", error)
             return
-        found = {reply[i].decode(): reply[i + 1].decode() for i in range(0, len(reply), 2)}
+        except redis.ResponseError as error:
+            raise ConfigurationError(
+                f"The key {version_key()} holds something foreign ({error}): give this project another "
+                'ECHOQ["PREFIX"], or move that key away.'
+            ) from error
+        texts = [text.decode(errors="replace") for text in reply]
+        found = dict(zip(texts[::2], texts[1::2], strict=True))
         if found.get("layout", LAYOUT) != LAYOUT:
             raise ConfigurationError(
                 f"Redis holds layout {found['layout']} under this prefix, this version serves {LAYOUT}: use the "
@@ -331,7 +351,7 @@ class Supervisor:
             )
         for name, seen in found.items():
             project = name.removeprefix("project:")
-            if project not in (name, self.project) and float(seen) > time.time() - PROJECT_SECONDS:
+            if project not in (name, self.project) and _number(seen) > time.time() - PROJECT_SECONDS:
                 logger.warning(
                     'A worker of the project %r serves the same prefix: each project needs an ECHOQ["PREFIX"] of its '
                     "own, or jobs reach workers that do not know them.",
@@ -340,20 +360,35 @@ class Supervisor:
         self.layout_is_checked = True
 
     def _join(self, each: Child) -> None:
+        """Register a child with every queue; with those that fail it is tried again."""
+        for number in range(len(self.queues)):
+            self._join_queue(each, number)
+
+    def _join_queue(self, each: Child, number: int) -> None:
+        queue, _ = self.queues[number]
         try:
-            for queue, _ in self.queues:
-                queue.join(each.name, self.plan.threads)
-        except (*LOST, EchoQError, redis.RedisError) as error:
+            queue.join(each.name, self.plan.threads)
+        except LOST as error:
             self._lost_redis("register a child", error)
-            self.unregistered.add(each.name)
+        except (EchoQError, redis.RedisError) as error:
+            logger.error("Child %s cannot serve queue %s: %s", each.name, queue.name, error)
+            self.register_at = time.monotonic() + BROKEN_SECONDS
+        else:
+            return
+        self.unregistered.add((each.name, number))
 
     def _register_again(self) -> None:
-        if not self.unregistered or time.monotonic() < self.retry_at:
+        if not self.unregistered or time.monotonic() < max(self.retry_at, self.register_at):
             return
-        names, self.unregistered = self.unregistered, set()
+        wanted, self.unregistered = self.unregistered, set()
         for each in self.children:
-            if each.pid and each.name in names:
-                self._join(each)
+            for number in range(len(self.queues)):
+                if each.pid and (each.name, number) in wanted:
+                    self._join_queue(each, number)
+
+    def _unregister(self, names: Iterable[str]) -> None:
+        """Note that Redis does not know these children any more."""
+        self.unregistered |= {(name, number) for name in names for number in range(len(self.queues))}
 
     def _heartbeat(self) -> None:
         """Say that we live and extend every lease of our children, in one script for each queue."""
@@ -385,14 +420,14 @@ class Supervisor:
                 self._lost_redis("extend leases", error)
                 self.heartbeat_at = time.monotonic() + RETRY_SECONDS
                 return
-            except (EchoQError, redis.RedisError) as error:
+            except Exception as error:  # noqa: BLE001 (one queue's fault is not the others')
                 logger.error("The leases of queue %s were not extended: %s", queue.name, error)
                 continue
             for ticket, word in marks.items():
                 region, place = places[ticket]
                 region.mark(place, LEASE_LOST if word == "lost" else CANCELLED)
             if not known:
-                self.unregistered |= {each.name for each in self.children if each.executes and each.pid}
+                self._unregister(each.name for each in self.children if each.executes and each.pid)
         try:
             self.wire.execute("HSET", version_key(), f"project:{self.project}", f"{time.time():.0f}")
             for queue, _ in self.queues:
@@ -454,30 +489,38 @@ class Supervisor:
 
     def _leave(self) -> None:
         """Take leave of Redis; a beat rings for what is left, since a bell may have been heard by one that stopped."""
-        try:
-            for queue, _ in self.queues:
+        for queue, _ in self.queues:
+            try:
                 queue.leave(self.name)
-                queue.beat()
-        except (*LOST, EchoQError, redis.RedisError) as error:
-            logger.warning("Redis was not told that the worker stopped, its leases tell: %s", error)
+                if not self.plan.burst:
+                    queue.beat()
+            except (*LOST, EchoQError, redis.RedisError) as error:
+                logger.warning("Queue %s was not told that the worker stopped, its leases tell: %s", queue.name, error)
         self.wire.close()
         logger.info("Worker %s has stopped.", self.name)
 
     def _end_a_burst(self) -> None:
-        """Stop when nothing is in hand, pending or due; looked at twice, since what ends may enqueue more."""
-        if any(region.busy for region in self.table.all()) or self.estates:
+        """Stop when nothing is in hand, pending or due; looked at twice, since what ends may enqueue more.
+
+        A queue that cannot be served ends the burst too, with exit code 1.
+        """
+        if any(region.busy for region in self.table.all()) or self.estates or time.monotonic() < self.retry_at:
             self._quiet_looks = 0
             return
-        try:
-            for queue, _ in self.queues:
+        for queue, _ in self.queues:
+            try:
                 counts = queue.counts()
                 next_in = queue.beat().next_in
-                if (next_in is not None and next_in <= 0) or (counts[JobState.PENDING] and not counts.paused):
-                    self._quiet_looks = 0
-                    return
-        except (*LOST, EchoQError, redis.RedisError) as error:
-            self._lost_redis("see whether there is work left", error)
-            return
+            except LOST as error:
+                self._lost_redis("see whether there is work left", error)
+                return
+            except (EchoQError, redis.RedisError) as error:
+                logger.error("The burst ends without queue %s: %s", queue.name, error)
+                self.exit_code = 1
+                continue
+            if (next_in is not None and next_in <= 0) or (counts[JobState.PENDING] and not counts.paused):
+                self._quiet_looks = 0
+                return
         self._quiet_looks += 1
         if self._quiet_looks > 1:
             self.stop()
@@ -489,8 +532,10 @@ class Supervisor:
         now = time.monotonic()
         until = [self.heartbeat_at]
         until += [each.respawn_at for each in self.children if not each.pid and self.stopping_since is None]
-        if self.estates or self.unregistered:
+        if self.estates:
             until.append(self.retry_at)
+        if self.unregistered:
+            until.append(max(self.retry_at, self.register_at))
         if self.plan.burst:
             until.append(now + BURST_SECONDS)
         if self.stopping_since is not None:
@@ -506,7 +551,7 @@ class Supervisor:
             except BlockingIOError:
                 continue
             if descriptor in speakers and child.UNREGISTERED in said:
-                self.unregistered.add(speakers[descriptor].name)
+                self._unregister([speakers[descriptor].name])
 
 
 def _plain(host: str) -> str:
@@ -518,6 +563,13 @@ def _is_whole(ticket: str) -> bool:
     """Say whether a ticket was read whole; a torn one belongs to nobody."""
     job_id, colon, token = ticket.partition(":")
     return bool(colon) and token.isdigit() and job_id.startswith("JOB") and job_id.replace("_", "a").isalnum()
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
 
 
 def _cause(code: int) -> str:

@@ -63,6 +63,7 @@ class Site:
     folder: Path
     echoq: dict[str, object]
     workers: list[Worker] = field(default_factory=list)
+    overrides: list[override_settings] = field(default_factory=list)
 
     @property
     def ledger(self) -> str:
@@ -127,7 +128,15 @@ class Site:
     def _joined(self) -> list[str]:
         return [name for name in Queue("q").workers() if ":" in name]
 
+    def talk_to(self, url: str) -> None:
+        """Let this process speak to the server by another way than the workers."""
+        override = override_settings(ECHOQ={**self.echoq, "REDIS_URL": url})
+        override.enable()
+        self.overrides.append(override)
+
     def close(self) -> None:
+        for override in reversed(self.overrides):
+            override.disable()
         for worker in self.workers:
             children = worker.children()
             if worker.process.poll() is None:

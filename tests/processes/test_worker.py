@@ -354,7 +354,7 @@ def test_a_stop_that_takes_too_long_hands_the_running_job_back_uncounted(
     make_site: Callable[..., Site], hurry: str
 ) -> None:
     site = make_site(LEASE=30, GRACE=0.3 if hurry == "the grace runs out" else 60)
-    held = tasks.hold_once.using(max_attempts=1).enqueue(site.ledger, site.path("never"))
+    held = tasks.hold_once.using(max_attempts=2).enqueue(site.ledger, site.path("never"))
     worker = site.worker("--processes", "1", "--threads", "1")
     eventually(lambda: site.lines("began"))
 
@@ -366,6 +366,21 @@ def test_a_stop_that_takes_too_long_hands_the_running_job_back_uncounted(
     assert worker.wait(10) == 0
     held.refresh()
     assert (held.state, held.attempts, held.uncounted, held.stalled) == (JobState.PENDING, 1, 1, 0)
+
+
+def test_a_stop_that_cuts_the_last_attempt_short_leaves_it_dead_and_never_begun_again(
+    make_site: Callable[..., Site],
+) -> None:
+    site = make_site(LEASE=30, GRACE=0.1)
+    held = tasks.hold_once.using(max_attempts=1).enqueue(site.ledger, site.path("never"))
+    worker = site.worker("--processes", "1", "--threads", "1")
+    eventually(lambda: site.lines("began"))
+
+    assert worker.stop() == 0
+    site.burst()
+
+    held.refresh()
+    assert (held.state, held.reason, held.attempts, len(site.lines("began"))) == (JobState.DEAD, "stopped", 1, 1)
 
 
 # ── Redis goes away ─────────────────────────────────────────────────────────────────────────────────────────
