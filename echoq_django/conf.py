@@ -33,6 +33,9 @@ URL_SCHEMES: Final = ("redis", "rediss", "unix", "redis+cluster", "rediss+cluste
 #: Options of tasks that ECHOQ["QUEUES"] can set for a queue.
 QUEUE_OPTIONS: Final = ("priority", "max_attempts", "backoff", "retain")
 
+#: Names that are taken and mean nothing yet in this version.
+LATER: Final = ("MIDDLEWARE", "SCHEDULES", "OUTBOX", "ON_COMMIT", "HIDE_ARGUMENTS", "EVENTS")
+
 #: The states in which a job ends, which RETAIN and RETAIN_COUNT tell apart.
 OUTCOMES: Final = ("completed", "dead", "cancelled")
 
@@ -64,7 +67,6 @@ class Settings:
     prefix: str = "emq"
     queues: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
     task_modules: tuple[str, ...] = ()
-    middleware: tuple[str, ...] = ()
     lease_ms: int = 30_000
     grace_ms: int = 25_000
     max_stalled: int = 2
@@ -72,11 +74,6 @@ class Settings:
     unknown_task_grace_ms: int = 3_600_000
     retain: Mapping[str, int] = field(default_factory=lambda: _RETAIN)
     retain_count: Mapping[str, int] = field(default_factory=lambda: _RETAIN_COUNT)
-    schedules: bool = True
-    outbox: bool = False
-    on_commit: bool | str = True
-    hide_arguments: frozenset[str] = frozenset()
-    events: bool = False
     unknown: tuple[str, ...] = ()
 
 
@@ -99,6 +96,9 @@ def read(echoq: object) -> Settings:
     """Turn the value of ECHOQ into Settings; ConfigurationError names the first thing that is wrong."""
     if not isinstance(echoq, Mapping):
         raise ConfigurationError(f"ECHOQ must be a dictionary, not {_kind(echoq)}.")
+    for name in LATER:
+        if name in echoq:
+            raise ConfigurationError(f'ECHOQ["{name}"] is not there yet in this version: leave it out.')
     values: dict[str, Any] = {}
     for name, (attribute, parse) in _READERS.items():
         if name in echoq:
@@ -257,18 +257,6 @@ def _integer(where: str, value: object, least: int, most: int) -> int:
     return value
 
 
-def _boolean(where: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ConfigurationError(f"{where} must be True or False, not {_kind(value)}.")
-    return value
-
-
-def _on_commit(where: str, value: object) -> bool | str:
-    if isinstance(value, bool) or (isinstance(value, str) and value):
-        return value
-    raise ConfigurationError(f"{where} must be True, False or an alias of DATABASES, not {_kind(value)}.")
-
-
 def _text(where: str, value: object) -> str:
     if not isinstance(value, str):
         raise ConfigurationError(f"{where} must be text, not {_kind(value)}.")
@@ -291,10 +279,6 @@ def _dotted_names(where: str, value: object) -> tuple[str, ...]:
     return names
 
 
-def _names(where: str, value: object) -> frozenset[str]:
-    return frozenset(_texts(where, value))
-
-
 def _kind(value: object) -> str:
     return f"{value!r} ({type(value).__qualname__})"
 
@@ -305,7 +289,6 @@ _READERS: Final[dict[str, tuple[str, Callable[[str, object], object]]]] = {
     "PREFIX": ("prefix", _prefix),
     "QUEUES": ("queues", _queues),
     "TASK_MODULES": ("task_modules", _dotted_names),
-    "MIDDLEWARE": ("middleware", _dotted_names),
     "LEASE": ("lease_ms", _positive_duration),
     "GRACE": ("grace_ms", _duration),
     "MAX_STALLED": ("max_stalled", _count),
@@ -313,11 +296,6 @@ _READERS: Final[dict[str, tuple[str, Callable[[str, object], object]]]] = {
     "UNKNOWN_TASK_GRACE": ("unknown_task_grace_ms", _duration),
     "RETAIN": ("retain", _retain),
     "RETAIN_COUNT": ("retain_count", _retain_count),
-    "SCHEDULES": ("schedules", _boolean),
-    "OUTBOX": ("outbox", _boolean),
-    "ON_COMMIT": ("on_commit", _on_commit),
-    "HIDE_ARGUMENTS": ("hide_arguments", _names),
-    "EVENTS": ("events", _boolean),
 }
 
 #: The names that ECHOQ takes.

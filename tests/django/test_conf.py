@@ -11,7 +11,7 @@ from django.test import override_settings
 
 from echoq_django import conf
 from echoq_django.backoff import Fixed
-from echoq_django.conf import read, settings
+from echoq_django.conf import LATER, read, settings
 from echoq_django.errors import ConfigurationError
 
 
@@ -26,7 +26,6 @@ def test_an_empty_dictionary_means_the_defaults():
         "prefix": "emq",
         "queues": {},
         "task_modules": (),
-        "middleware": (),
         "lease_ms": 30_000,
         "grace_ms": 25_000,
         "max_stalled": 2,
@@ -34,11 +33,6 @@ def test_an_empty_dictionary_means_the_defaults():
         "unknown_task_grace_ms": 3_600_000,
         "retain": {"completed": 86_400_000, "dead": 2_592_000_000, "cancelled": 86_400_000},
         "retain_count": {"completed": 10_000, "dead": 100_000, "cancelled": 10_000},
-        "schedules": True,
-        "outbox": False,
-        "on_commit": True,
-        "hide_arguments": frozenset(),
-        "events": False,
         "unknown": (),
     }
 
@@ -56,7 +50,6 @@ def test_every_name_is_read():
         "PREFIX": "shop-1.jobs_x",
         "QUEUES": {"mail": {"priority": -100, "max_attempts": 1, "backoff": Fixed(ms=5), "retain": 60}},
         "TASK_MODULES": ["shop.jobs"],
-        "MIDDLEWARE": ["shop.tracing.middleware"],
         "LEASE": 0.25,
         "GRACE": timedelta(minutes=1),
         "MAX_STALLED": 0,
@@ -64,11 +57,6 @@ def test_every_name_is_read():
         "UNKNOWN_TASK_GRACE": 0,
         "RETAIN": {"dead": timedelta(days=1)},
         "RETAIN_COUNT": 7,
-        "SCHEDULES": False,
-        "OUTBOX": True,
-        "ON_COMMIT": "other",
-        "HIDE_ARGUMENTS": ["password"],
-        "EVENTS": True,
     }
     assert facts(read(given)) == {
         "redis_url": None,
@@ -76,7 +64,6 @@ def test_every_name_is_read():
         "prefix": "shop-1.jobs_x",
         "queues": {"mail": {"priority": -100, "max_attempts": 1, "backoff": Fixed(ms=5), "retain": 60}},
         "task_modules": ("shop.jobs",),
-        "middleware": ("shop.tracing.middleware",),
         "lease_ms": 250,
         "grace_ms": 60_000,
         "max_stalled": 0,
@@ -84,11 +71,6 @@ def test_every_name_is_read():
         "unknown_task_grace_ms": 0,
         "retain": {"completed": 86_400_000, "dead": 86_400_000, "cancelled": 86_400_000},
         "retain_count": {"completed": 7, "dead": 7, "cancelled": 7},
-        "schedules": False,
-        "outbox": True,
-        "on_commit": "other",
-        "hide_arguments": frozenset({"password"}),
-        "events": True,
         "unknown": (),
     }
     assert {*given, "REDIS_URL"} == set(conf.NAMES)
@@ -154,7 +136,6 @@ def test_a_url_is_kept_as_it_is_written(url):
         ),
         ("TASK_MODULES", "shop.jobs", 'ECHOQ["TASK_MODULES"] must be a list of texts'),
         ("TASK_MODULES", ["shop/jobs.py"], 'ECHOQ["TASK_MODULES"][0] must be a dotted name'),
-        ("MIDDLEWARE", ["ok", None], 'ECHOQ["MIDDLEWARE"][1] must be text'),
         ("LEASE", 0, 'ECHOQ["LEASE"] must be longer than zero'),
         ("LEASE", -1, 'ECHOQ["LEASE"] must not be negative'),
         ("LEASE", "30", "ECHOQ[\"LEASE\"] must be a timedelta or seconds, not '30' (str)"),
@@ -173,11 +154,6 @@ def test_a_url_is_kept_as_it_is_written(url):
         ),
         ("RETAIN", {"dead": "1"}, 'ECHOQ["RETAIN"]["dead"] must be a timedelta or seconds'),
         ("RETAIN_COUNT", {"dead": -1}, 'ECHOQ["RETAIN_COUNT"]["dead"] must be from 0 to'),
-        ("SCHEDULES", 1, 'ECHOQ["SCHEDULES"] must be True or False, not 1 (int)'),
-        ("OUTBOX", None, 'ECHOQ["OUTBOX"] must be True or False'),
-        ("ON_COMMIT", "", 'ECHOQ["ON_COMMIT"] must be True, False or an alias of DATABASES'),
-        ("HIDE_ARGUMENTS", "password", 'ECHOQ["HIDE_ARGUMENTS"] must be a list of texts'),
-        ("EVENTS", "yes", 'ECHOQ["EVENTS"] must be True or False'),
     ],
 )
 def test_a_wrong_value_is_named_with_what_is_right(name, value, says):
@@ -238,3 +214,9 @@ def test_wrong_settings_are_an_error_at_every_call():
         for _ in range(2):
             with pytest.raises(ConfigurationError, match="LEASE"):
                 settings()
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_a_setting_that_means_nothing_yet_is_refused_by_name(name):
+    with pytest.raises(ConfigurationError, match=name):
+        read({name: True})
