@@ -16,7 +16,7 @@ from echoq_django import ids, registry
 from echoq_django.backoff import Backoff, whole_ms
 from echoq_django.conf import OUTCOMES, Settings, settings
 from echoq_django.connections import LOST
-from echoq_django.errors import EnqueueFailed, PayloadTooLarge, QueueBroken
+from echoq_django.errors import EchoQError, EnqueueFailed, PayloadTooLarge, QueueBroken
 from echoq_django.jobs import Job, RunningJob, current_job, in_thread, instant_ms
 from echoq_django.keys import check_queue_name
 from echoq_django.payloads import encode_envelope
@@ -397,7 +397,12 @@ def enqueue_many(calls: Iterable[Call[Any]]) -> list[Job[Any]]:
         try:
             answers = queue.enqueue_many([prepared[i][1] for i in places])
         except EnqueueFailed as error:
-            raise EnqueueFailed([*error.job_ids, *chain.from_iterable(unsent)]) from error.__cause__
+            raise EnqueueFailed([*error.job_ids, *chain.from_iterable(unsent)], error.refused) from error.__cause__
+        except EchoQError as error:
+            if places[0] == 0:
+                raise  # nothing has been sent yet
+            rest = [prepared[i][1].id for i in places]
+            raise EnqueueFailed([*rest, *chain.from_iterable(unsent)], f"queue {queue.name}: {error}") from error
         for i, answer in zip(places, answers, strict=True):
             plan, new = prepared[i]
             call = items[i]

@@ -157,3 +157,16 @@ def test_a_server_that_forgot_its_scripts_is_taught_them_again(redis_url):
 
     assert not any(job.duplicate for job in jobs)
     assert queue.counts()["pending"] == 1_003
+
+
+def test_a_queue_that_cannot_be_used_is_said_with_the_jobs_that_are_not_in():
+    first = echoq.task(name="tests.first", queue="first")(lambda n: n)
+    second = echoq.task(name="tests.second", queue="second")(lambda n: n)
+    broken = echoq.Queue("second")
+    broken.wire.execute("SET", broken.keys.of("pending"), "foreign")
+
+    with pytest.raises(echoq.EnqueueFailed, match="queue second") as caught:
+        echoq.enqueue_many([first.bind(1), second.bind(2), first.bind(3), second.bind(4)])
+
+    assert len(caught.value.job_ids) == 2
+    assert echoq.Queue("first").counts()["pending"] == 2
