@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import redis
@@ -42,6 +43,8 @@ LISTED_EVERY: Final = 60.0
 """Seconds after which a producer writes its queue into the list of queues again, since a flush forgets it."""
 SHORTEST_OUTAGE_MS: Final = 6_000
 """How long nobody may have reaped before that counts as an outage, unless half a lease is longer: three beats."""
+REMEMBERED_MS: Final = 30_000
+"""How long a row must be kept at least to tell a producer, who sends again, that the job had arrived."""
 CLOCK_TOLERANCE: Final = 5.0
 """Seconds by which a producer's clock may differ from the server's before it is warned."""
 
@@ -249,7 +252,8 @@ class Queue:
     def enqueue(self, job: NewJob) -> Enqueued:
         """Add one job. An id that has a row is `duplicate` and changes nothing.
 
-        EnqueueFailed, with the cause chained, when Redis cannot be reached or did not say whether it took the job.
+        EnqueueFailed, with the cause chained, when Redis cannot be reached or did not say whether it took the job. It
+        is asked twice, unless the job's row may be gone by then.
         """
         called, base = script("enqueue"), self.keys.base
         n, packed = job.packed(counted=False)
@@ -261,11 +265,16 @@ class Queue:
             packed,
         )
         wire, resent = self.wire, False
+        soon_forgotten = _is_soon_forgotten(job)
+        if soon_forgotten:
+            wire.mend()
         try:
             try:
                 answer = wire.ask(called, command)
             except LOST:
                 wire.close()
+                if soon_forgotten:
+                    raise
                 resent = True
                 answer = wire.ask(called, command)
         except redis.RedisError as error:
@@ -276,16 +285,20 @@ class Queue:
     def enqueue_many(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Add jobs in order, in scripts of at most 250 jobs and 8 MiB, each atomic, two in flight.
 
-        Answers one `Enqueued` for each. EnqueueFailed names the ids of those that Redis has not confirmed.
+        Answers one `Enqueued` for each. EnqueueFailed names the ids of those that Redis has not confirmed, as in
+        `enqueue`.
         """
         if not jobs:
             return []
         chunks = list(_chunks(jobs))
         answers: list[list[Enqueued]] = [[] for _ in chunks]
+        self.wire.mend()
         try:
             try:
                 self._send_chunks(chunks, answers)
             except LOST:
+                if any(map(_is_soon_forgotten, jobs)):
+                    raise
                 self._send_chunks(chunks, answers, resent=True)
         except redis.RedisError as error:
             unconfirmed = [job.id for chunk, found in zip(chunks, answers, strict=True) if not found for job in chunk]
@@ -747,6 +760,29 @@ def _enqueued(job: NewJob, word: bytes, text: bytes, *, resent: bool) -> Enqueue
         return Enqueued(False, job.state, int(text) if text else None)
     state = _state(text)
     return Enqueued(not (resent and job.minted), state, job.run_at_ms)
+
+
+def _is_soon_forgotten(job: NewJob) -> bool:
+    """Say whether a job may have run and gone before a producer who lost the reply asks again.
+
+    Its id then says nothing: sent again it would be a new job, run once more.
+    """
+    current = settings()
+    keep, own = current.retain, ""
+    for name, value in job.fields:
+        if name == "retain":
+            own = str(value)
+    shortest = _shortest(own, keep["completed"], keep["dead"], keep["cancelled"])
+    return shortest < REMEMBERED_MS or 0 in current.retain_count.values()
+
+
+@lru_cache(maxsize=64)
+def _shortest(own: str, *defaults: int) -> int:
+    """Answer the shortest time that a row is kept: its own `retain`, and the settings' three where that names none."""
+    parts = own.split(",")
+    if len(parts) == 1:
+        parts *= len(defaults)
+    return min(int(part) if part.isdecimal() else ms for part, ms in zip(parts, defaults, strict=False))
 
 
 def _state(text: bytes) -> JobState:

@@ -17,10 +17,10 @@ from django.test import override_settings
 from redis.sentinel import SentinelConnectionPool
 
 import echoq_django as echoq
-from echoq_django.connections import close_producer, make_pool, producer
+from echoq_django.connections import Wire, close_producer, make_pool, producer
 from echoq_django.dev import DevServer
 from echoq_django.errors import ConfigurationError
-from echoq_django.queues import MANY_JOBS, known
+from echoq_django.queues import MANY_JOBS, Queue, known
 from echoq_django.scripts import script
 
 
@@ -264,6 +264,8 @@ class Cutter:
     def __init__(self, path):
         self.path = str(path)
         self.request = b""
+        self.meanwhile = lambda: None
+        """Called while a reply is being lost, before the producer learns of it."""
         self.passing = self.cuts = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -316,6 +318,7 @@ class Cutter:
     def _answer(self, server, client, losing):
         while answer := received(server):
             if losing.is_set():
+                self.meanwhile()
                 with contextlib.suppress(OSError):
                     client.shutdown(socket.SHUT_RDWR)
             else:
@@ -376,6 +379,55 @@ def test_a_reply_that_is_lost_twice_is_told(cutter):
     (job_id,) = caught.value.job_ids
     again = add.using(job_id=job_id).enqueue(1)
     assert again.duplicate
+    assert echoq.Queue("default").counts()["pending"] == 2
+
+
+def run_everything():
+    """Do what a worker would do meanwhile, on a connection of its own."""
+    queue = Queue("default", Wire(make_pool()))
+    queue.join("worker:0:1", 1)
+    for job in queue.claim("worker:0:1", lease_ms=60_000, limit=1000):
+        queue.complete(job.ticket)
+    queue.wire.close()
+
+
+SOON_FORGOTTEN = [{"retain": 0}, {"retain": {"completed": 0}}, {"retain": 2}]
+
+
+@pytest.mark.parametrize("options", SOON_FORGOTTEN)
+@pytest.mark.parametrize("many", [False, True])
+def test_a_job_that_may_have_come_and_gone_is_not_sent_again(cutter, options, many):
+    cutter.meanwhile = run_everything
+    cutter.cut(sent_as("enqueue_many" if many else "enqueue"))
+    task = add.using(**options)
+
+    with pytest.raises(echoq.EnqueueFailed) as caught:
+        echoq.enqueue_many([task.bind(1)]) if many else task.enqueue(1)
+
+    assert len(caught.value.job_ids) == 1
+    counts = echoq.Queue("default").counts()
+    assert (counts["pending"], counts.totals["completed"]) == (0, 2)
+
+
+def test_a_job_that_is_not_kept_by_the_settings_is_not_sent_again(cutter, configure):
+    configure(REDIS_URL=cutter.url, RETAIN={"completed": 0})
+    cutter.meanwhile = run_everything
+    cutter.cut(sent_as("enqueue"))
+
+    with pytest.raises(echoq.EnqueueFailed):
+        add.enqueue(1)
+
+    assert echoq.Queue("default").counts()["pending"] == 0
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_job_that_is_not_kept_is_enqueued_after_the_server_hung_up(store, many):
+    task = add.using(retain=0)
+    task.enqueue(1)
+    hang_up(store)
+
+    echoq.enqueue_many([task.bind(1)]) if many else task.enqueue(1)
+
     assert echoq.Queue("default").counts()["pending"] == 2
 
 
