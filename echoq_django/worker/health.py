@@ -35,6 +35,8 @@ from echoq_django.states import JobState
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from echoq_django.queues import Counts
+
 logger = logging.getLogger("echoq.health")
 
 COMMAND_SECONDS: Final = 1.0
@@ -189,22 +191,25 @@ class Eyes:
 
 
 def describe_depth(queue: Queue) -> dict[str, Any]:
-    """Count a queue's jobs by state; its `depth` are those that wait to be claimed, the oldest since so many seconds.
-
-    The age counts from when the job was enqueued, its delay included, by the time in its id. It is that of the oldest
-    among the first ten jobs of each priority, and None when nothing waits or when all of those have foreign ids, which
-    hold no time.
-    """
+    """Count a queue's jobs by state; its `depth` is how many wait to be claimed, with the age of the oldest."""
     counts = queue.counts()
-    depth = counts[JobState.PENDING]
-    minted = [at for at in map(minted_at, queue.heads() if depth else ()) if at is not None]
-    age = max(0.0, counts.now_ms / 1000 - min(minted).timestamp()) if minted else None
     return {
         "paused": counts.paused,
-        "depth": depth,
-        "oldest_pending_seconds": None if age is None else round(age, 3),
+        "depth": counts[JobState.PENDING],
+        "oldest_pending_seconds": oldest_pending_seconds(queue, counts),
         "jobs": {str(state): n for state, n in counts.items()},
     }
+
+
+def oldest_pending_seconds(queue: Queue, counts: Counts) -> float | None:
+    """Answer the age of the oldest pending job: since it was enqueued, its delay included, by the time in its id.
+
+    The oldest is looked for among the first ten jobs of each priority, which hold it unless foreign ids stand before
+    it. These hold no time: None when there are no others, as when nothing is pending.
+    """
+    heads = queue.heads() if counts[JobState.PENDING] else []
+    minted = [at for at in map(minted_at, heads) if at is not None]
+    return max(0.0, round(counts.now_ms / 1000 - min(minted).timestamp(), 3)) if minted else None
 
 
 # ── HTTP ────────────────────────────────────────────────────────────────────────────────────────────────────

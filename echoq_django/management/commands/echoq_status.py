@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -12,28 +13,19 @@ from django.core.management.base import BaseCommand, CommandError
 from echoq_django.connections import LOST
 from echoq_django.errors import EchoQError
 from echoq_django.management.commands.echoq_worker import queue_name, served_queues
-from echoq_django.queues import Queue, known
-from echoq_django.states import JobState
+from echoq_django.management.status import STATES, describe_all
+from echoq_django.queues import known
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from django.core.management.base import CommandParser
 
-STATES = (
-    JobState.PENDING,
-    JobState.SCHEDULED,
-    JobState.ACTIVE,
-    JobState.COMPLETED,
-    JobState.DEAD,
-    JobState.CANCELLED,
-)
-
 
 class Command(BaseCommand):
     """Prints what the queues answer."""
 
-    help = "Show the jobs of each queue by state, and the live workers."
+    help = "Show the jobs of each queue by state, the live workers, and what they execute."
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
@@ -44,12 +36,21 @@ class Command(BaseCommand):
             metavar="NAME",
             help="a queue to show; may be given more than once (default: all that are known)",
         )
-        parser.add_argument("--json", action="store_true", dest="as_json", help="print one JSON object")
+        how = parser.add_mutually_exclusive_group()
+        how.add_argument("--json", action="store_true", dest="as_json", help="print one JSON object")
+        how.add_argument(
+            "--watch",
+            action="store_true",
+            help="show them on the terminal, anew each second, with rates and what runs longest (needs rich)",
+        )
 
     def handle(self, **options: Any) -> None:
-        """Print a table, or JSON."""
+        """Print a table, or JSON, or show both on the terminal until Ctrl-C."""
+        if options["watch"]:
+            self._watch(options["queue"])
+            return
         with redis_or_error():
-            shown = [describe(Queue(name)) for name in options["queue"] or all_queues()]
+            shown = describe_all(options["queue"] or all_queues())
         if options["as_json"]:
             self.stdout.write(json.dumps({"queues": shown}, indent=2))
             return
@@ -59,6 +60,19 @@ class Command(BaseCommand):
             counts = "".join(f"{queue['jobs'][state]:>11,}" for state in STATES)
             paused = "  paused" if queue["paused"] else ""
             self.stdout.write(f"{queue['name']:{width}}{counts}{len(queue['workers']):>9}{paused}")
+
+    def _watch(self, queues: list[str] | None) -> None:
+        try:
+            from echoq_django.management.watch import watch  # noqa: PLC0415 (rich need not be there)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != "rich":
+                raise
+            raise CommandError(
+                "--watch draws with rich, which is not installed: python -m pip install 'echoq-django[watch]'"
+            ) from error
+        if not sys.stdout.isatty():
+            raise CommandError("--watch needs a terminal; --json prints the same facts once.")
+        watch(lambda: describe_all(queues or all_queues()))
 
 
 def all_queues() -> list[str]:
@@ -75,30 +89,3 @@ def redis_or_error() -> Iterator[None]:
         raise CommandError(f"Redis cannot be reached: {error}") from error
     except (EchoQError, redis.RedisError) as error:
         raise CommandError(str(error)) from error
-
-
-def describe(queue: Queue) -> dict[str, Any]:
-    """Read a queue: its jobs by state, totals, pause, and its workers with their facts and their silence in ms."""
-    counts = queue.counts()
-    workers = []
-    for name, text in queue.workers().items():
-        if ":" in name:
-            continue
-        seen, lease, facts = text.split(" ", 2)
-        silent_ms = max(0, counts.now_ms - int(seen))
-        workers.append({"name": name, "silent_ms": silent_ms, "live": silent_ms < int(lease), **_facts(facts)})
-    return {
-        "name": queue.name,
-        "paused": counts.paused,
-        "jobs": {str(state): counts[state] for state in STATES},
-        "totals": dict(counts.totals),
-        "workers": sorted(workers, key=lambda worker: worker["name"]),
-    }
-
-
-def _facts(text: str) -> dict[str, Any]:
-    try:
-        facts = json.loads(text)
-    except ValueError:
-        return {}
-    return facts if isinstance(facts, dict) else {}
