@@ -32,6 +32,7 @@ SETS = {
 ENDED = ("completed", "dead", "cancelled")
 STANDING = {"meta", "metrics:totals", "workers", "wake", "expiry", *SETS}
 """The keys of a queue beside its rows and what is attached to them."""
+OUTAGES = ("redis killed", "redis frozen", "queue paused")
 HAND_STOPS = ("supervisor stopped", "supervisor hurried")
 
 Row = dict[str, str]
@@ -349,12 +350,12 @@ def report(chaos: Chaos) -> str:
     begins = sorted(begin.at for each in ledger.begins.values() for begin in each)
     known = sum(sent.known for sent in ledger.sent.values())
     seconds = chaos.calm_at - chaos.began_at
-    again = sum(len(each) - 1 for each in ledger.begins.values())
-    in_vain = sum(len(tokens) - 1 for tokens in ledger.ended.values())
+    again = repeats(ledger)
     rate = len(begins) / max(1.0, chaos.drained_at - chaos.began_at)
     lines = [
         f"{known} jobs acknowledged, {len(ledger.sent) - known} not, in {seconds:.0f} s of chaos",
-        f"{len(begins)} begun, {rate:.0f}/s; {again} were repeats, and {in_vain} runs ended that had ended before",
+        f"{len(begins)} begun, {rate:.0f}/s; of these were begun again: "
+        + ", ".join(f"{n} that {why}" for why, n in sorted(again.items())),
         "done: " + ", ".join(f"{n} {kind}" for kind, n in Counter(event.kind for event in chaos.events).most_common()),
         f"all ended {chaos.drained_at - chaos.calm_at:.1f} s after the last disturbance",
         "slowest next beginning of any job, by what came before it: "
@@ -365,12 +366,32 @@ def report(chaos: Chaos) -> str:
     return "\n".join(lines)
 
 
+def repeats(ledger: Ledger) -> Counter[str]:
+    """Count the beginnings after a job's first by what had become of the one before."""
+    found: Counter[str] = Counter()
+    for job_id, begins in ledger.begins.items():
+        for before, _ in pairwise(begins):
+            if before.token in ledger.raised.get(job_id, ()):
+                found["had raised"] += 1
+            elif before.token in ledger.ended.get(job_id, ()):
+                found["had ended unheard"] += 1
+            else:
+                found["were cut short"] += 1
+    return found
+
+
 def slowest_beginnings(chaos: Chaos, begins: list[float]) -> dict[str, float]:
+    """By kind of disturbance, the longest time after it until a job began; times without Redis do not count."""
+    outages = sorted((event.at, event.until) for event in chaos.events if event.kind in OUTAGES)
     slowest: dict[str, float] = {}
     for event in chaos.events:
-        i = bisect_left(begins, event.until)
-        if i < len(begins) and event.until < chaos.calm_at:
-            slowest[event.kind] = max(slowest.get(event.kind, 0.0), begins[i] - event.until)
+        over = event.until
+        for began, ended in outages:
+            if began - 0.5 <= over < ended:
+                over = ended
+        i = bisect_left(begins, over)
+        if i < len(begins) and over < chaos.calm_at:
+            slowest[event.kind] = max(slowest.get(event.kind, 0.0), begins[i] - over)
     return dict(sorted(slowest.items(), key=lambda item: -item[1]))
 
 

@@ -495,7 +495,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=600, help="how long the chaos lasts")
     parser.add_argument("--seed", type=int, default=None, help="what is done to whom (default: by chance)")
-    parser.add_argument("--rate", type=float, default=90, help="jobs a second")
+    parser.add_argument("--rate", type=float, default=120, help="jobs a second")
     parser.add_argument("--workers", type=int, default=3, help="supervisors at a time")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
