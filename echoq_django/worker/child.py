@@ -80,6 +80,7 @@ def run_child(
             stopping=stopping,
             on_unregistered=lambda: _report(reports),
             on_hand=housekeeper.nudge,
+            on_owed=lambda: housekeeper.pay(at_once=True),
         )
         for thread in range(table.threads)
     ]
@@ -247,6 +248,8 @@ class Housekeeper:
     def _relieve(self, executor: Executor) -> None:
         """Take what the executor's hand has finished, to settle it, and what it has not begun, to give it back."""
         with executor.relief:
+            if not executor.hand_out:
+                return  # it has just come to the end of it, and settles it itself
             hand = executor.hand
             source = hand.source
             waiting = take_from(hand.todo.pop)
@@ -257,7 +260,7 @@ class Housekeeper:
                 return
             owed = Owed(executor, source, done, settlements)
             executor.relieving.update(owed.tickets)
-        self._owed.append(owed)
+            self._owed.append(owed)
 
 
 def pause(seconds: float, orders: int) -> bytes | None:

@@ -40,6 +40,7 @@ LOOK_SECONDS: Final = 0.02
 """How often an executor that is never idle looks for bells of queues that were empty."""
 RECONNECT: Final = Exponential(base_ms=50, cap_ms=2_000)
 UNREGISTERED_PAUSE: Final = 0.1
+RELIEF_PAUSE: Final = 0.1
 BROKEN_PAUSE: Final = 5.0
 """Seconds for which a queue is left alone whose keys cannot be used."""
 
@@ -78,7 +79,8 @@ class Executor:
     """Serves queues in weighted turn until it is told to stop.
 
     The child's housekeeper takes from the deques what a slow job holds up, under `relief`; each job, and each outcome,
-    goes to exactly one of the two threads. `relieving` has the tickets that it is about to settle.
+    goes to exactly one of the two threads. `relieving` has the tickets that it is about to settle; until that is done
+    the hand stays written down, since the supervisor of a process that dies knows of them from there alone.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class Executor:
         stopping: threading.Event,
         on_unregistered: Callable[[], None],
         on_hand: Callable[[], None],
+        on_owed: Callable[[], None],
     ) -> None:
         lease_ms = settings().lease_ms
         self.child = child
@@ -110,6 +113,7 @@ class Executor:
         self._look_at = 0.0
         self._on_unregistered = on_unregistered
         self._on_hand = on_hand
+        self._on_owed = on_owed
         self._failures = 0
         self._after_idling = False
         self.hand = Hand(self.sources[0])
@@ -131,7 +135,7 @@ class Executor:
             self._serve(source, self._exchange(source, source.size))
         for source in self.sources:
             self._settle(source)
-        if not any(source.done or source.outcomes for source in self.sources):
+        if not (self.relieving or any(source.done or source.outcomes for source in self.sources)):
             self.region.clear()
         self.wire.close()
 
@@ -248,11 +252,15 @@ class Executor:
 
     def _exchange(self, source: Source, limit: int, *, holding_role: bool = False) -> Exchanged | None:
         """Settle what is finished and claim; None when that failed, after a pause. Nothing finished is forgotten."""
-        if source.owes_sweep:
+        with self.relief:
+            is_owed = bool(limit and self.relieving)
+        if is_owed or source.owes_sweep:
             if holding_role:
                 self.bell.hand_over()
                 holding_role = False
-            if not self._repay(source):
+            if is_owed and not self._is_relieved():
+                return None
+            if source.owes_sweep and not self._repay(source):
                 return None
         completed, outcomes = take_from(source.done.popleft), take_from(source.outcomes.popleft)
         command = source.exchange.command(limit, completed, outcomes)
@@ -311,6 +319,15 @@ class Executor:
             logger.warning("Executor %s:%d has lost Redis: %s", self.child, self.thread, error)
         self.stopping.wait(delay_ms(RECONNECT, self._failures) / 1000)
 
+    def _is_relieved(self) -> bool:
+        """Have settled what was taken from the last hand, before its place is needed; False, after a pause, if not."""
+        self._on_owed()
+        with self.relief:
+            is_relieved = not self.relieving
+        if not is_relieved:
+            self.stopping.wait(RELIEF_PAUSE)
+        return is_relieved
+
     def _repay(self, source: Source) -> bool:
         """Settle again, and give back what Redis says we own and we do not know; answers whether that was done."""
         completed, outcomes = take_from(source.done.popleft), take_from(source.outcomes.popleft)
@@ -329,7 +346,8 @@ class Executor:
             return False
         source.owes_sweep = False
         source.may_have_work = True
-        self.region.clear()
+        if not keep:
+            self.region.clear()
         if self._failures:
             self._failures = 0
             logger.warning("Executor %s:%d has Redis back.", self.child, self.thread)
