@@ -7,6 +7,8 @@ import json
 import re
 import signal
 import socket
+import socketserver
+import threading
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -308,6 +310,29 @@ def test_readiness_is_red_while_redis_is_a_replica(make_site: Callable[..., Site
 
     wire.execute("REPLICAOF", "NO", "ONE")
     probe.becomes("/ready", 200, 15)
+
+
+def test_readiness_is_red_while_redis_loads_its_data(make_site: Callable[..., Site]) -> None:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Loading) as loading:
+        loading.daemon_threads = True
+        threading.Thread(target=loading.serve_forever, daemon=True).start()
+        site = make_site(REDIS_URL=f"redis://127.0.0.1:{loading.server_address[1]}", LEASE=2, GRACE=5)
+        probe = Probe(site.worker(*SMALL, "--health", "127.0.0.1:0", ready=False))
+
+        said = probe.becomes("/ready", 503)
+
+        assert "loading the dataset" in said["reason"]
+        assert probe.ask("/health")[0] == 200
+        loading.shutdown()
+
+
+class Loading(socketserver.BaseRequestHandler):
+    """What a server says to every command while it reads its data from the disk."""
+
+    def handle(self) -> None:
+        while came := self.request.recv(65536):
+            commands = re.findall(rb"^\*\d+\r$", came, re.MULTILINE)
+            self.request.sendall(b"-LOADING Redis is loading the dataset in memory\r\n" * len(commands))
 
 
 def test_readiness_is_green_again_after_redis_was_emptied(
