@@ -33,6 +33,7 @@ ENDED = ("completed", "dead", "cancelled")
 STANDING = {"meta", "metrics:totals", "workers", "wake", "expiry", *SETS}
 """The keys of a queue beside its rows and what is attached to them."""
 OUTAGES = ("redis killed", "redis frozen", "queue paused")
+KILLS = ("child killed", "supervisor killed")
 HAND_STOPS = ("supervisor stopped", "supervisor hurried")
 
 Row = dict[str, str]
@@ -159,11 +160,12 @@ def check_begins(faults: Faults, ledger: Ledger, chaos: Chaos) -> None:
         if max(begin.counted for begin in begins) > KINDS[sent.kind].max_attempts:
             over.add(job_id)
         # A worker that is stopped and whose grace has run out ends its children on purpose: what they were running is
-        # handed back uncounted, and only that is begun again under its number.
+        # handed back uncounted, unless that was its last attempt, and only that is begun again under its number.
         last: dict[int, Any] = {}
         for begin in sorted(begins, key=lambda begin: begin.token):
             before = last.get(begin.counted)
-            if before is not None and before.supervisor not in stopped:
+            is_last = begin.counted == KINDS[sent.kind].max_attempts
+            if before is not None and (is_last or before.supervisor not in stopped):
                 again.add(job_id)
             last[begin.counted] = begin
         if sent.delay and begins[0].at < sent.called_at + sent.delay - 0.001:
@@ -222,10 +224,11 @@ def check_rows(faults: Faults, ledger: Ledger, name: str, rows: Mapping[str, Row
             int(row.get(what, 0)) for what in ("attempts", "uncounted", "failures", "stalled")
         )
         counted = token - uncounted
-        # Each counted claim has failed, or stalled, or is the one that completed or was cancelled in hand. A completion
-        # that came late belongs to a claim that had stalled.
+        # Each counted claim has failed or stalled, but for the one that completed or was cancelled in hand, or the last
+        # when a stop cut it short. A completion that came late belongs to a claim that had stalled.
         spare = counted - failures - stalled
-        if spare not in ((0, 1) if state in ("completed", "cancelled") else (0,)):
+        was_stopped = state == "dead" and row.get("reason") == "stopped"
+        if spare not in ((0, 1) if state in ("completed", "cancelled") else (int(was_stopped),)):
             sums.add(job_id)
         if counted > kind.max_attempts:
             budget.add(job_id)
@@ -237,9 +240,9 @@ def check_rows(faults: Faults, ledger: Ledger, name: str, rows: Mapping[str, Row
             expected = {"number": sent.number, "token": token}
             if "result" not in row or json.loads(row["result"]) != expected:
                 results.add(job_id)
-        if state == "dead" and row.get("reason") == "failed" and counted < kind.max_attempts:
+        if state == "dead" and row.get("reason") in ("failed", "stopped") and counted < kind.max_attempts:
             retried.add(job_id)
-        if state == "dead" and row.get("reason") not in ("failed", "stalled"):
+        if state == "dead" and row.get("reason") not in ("failed", "stalled", "stopped"):
             invented.add(job_id)
         if state == "completed" and sent.kind == "flaky" and failures + stalled < 1 + sent.number % 2:
             retried.add(job_id)
@@ -360,7 +363,7 @@ def report(chaos: Chaos) -> str:
         f"all ended {chaos.drained_at - chaos.calm_at:.1f} s after the last disturbance",
         "slowest next beginning of any job, by what came before it: "
         + ", ".join(f"{kind} {slowest:.2f} s" for kind, slowest in slowest_beginnings(chaos, begins).items()),
-        "slowest new beginning of a job that was cut short: "
+        "slowest new beginning of a job that was cut short, with nothing else in the way: "
         + ", ".join(f"{kind} {slowest:.2f} s" for kind, slowest in slowest_repeats(chaos, ledger).items()),
     ]
     return "\n".join(lines)
@@ -386,23 +389,34 @@ def slowest_beginnings(chaos: Chaos, begins: list[float]) -> dict[str, float]:
     slowest: dict[str, float] = {}
     for event in chaos.events:
         over = event.until
-        for began, ended in outages:
-            if began - 0.5 <= over < ended:
-                over = ended
         i = bisect_left(begins, over)
+        for began, ended in outages:
+            if i < len(begins) and began < begins[i] and over < ended:
+                over = ended
+                i = bisect_left(begins, over)
         if i < len(begins) and over < chaos.calm_at:
             slowest[event.kind] = max(slowest.get(event.kind, 0.0), begins[i] - over)
     return dict(sorted(slowest.items(), key=lambda item: -item[1]))
 
 
 def slowest_repeats(chaos: Chaos, ledger: Ledger) -> dict[str, float]:
-    """By kind of kill, the longest time from it until what it cut short was begun again."""
-    kills = {event.pid: event for event in chaos.events if event.kind in ("child killed", "supervisor killed")}
+    """By kind of kill, the longest time until what it cut short was begun again, with nothing else in the way."""
+    kills = {event.pid: event for event in chaos.events if event.kind in KILLS}
+    others = [event for event in chaos.events if event.kind not in KILLS]
     slowest: dict[str, float] = {}
     for job_id, begins in ledger.begins.items():
+        over = ledger.ended.get(job_id, set()) | ledger.raised.get(job_id, set())
         for before, after in pairwise(begins):
             kill = kills.get(before.pid) or kills.get(before.supervisor)
-            over = ledger.ended.get(job_id, set()) | ledger.raised.get(job_id, set())
-            if kill is not None and before.at <= kill.at < after.at and before.token not in over:
+            if kill is None or not before.at <= kill.at < after.at or before.token in over:
+                continue
+            heir = kills.get(before.supervisor)
+            is_disturbed = heir is not None and heir is not kill and heir.at < after.at
+            is_disturbed |= any(
+                other.at < after.at and other.until > kill.at
+                for other in others
+                if other.kind in OUTAGES or other.pid == before.supervisor
+            )
+            if not is_disturbed:
                 slowest[kill.kind] = max(slowest.get(kill.kind, 0.0), after.at - kill.at)
     return slowest

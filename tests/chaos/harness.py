@@ -177,8 +177,10 @@ class Chaos:
                 delay = round(dice.uniform(0.01, 4), 3) if tasks.KINDS[kind].is_delayed else 0.0
                 batch.append((kind, dice.randrange(1_000_000), delay))
             sent = [tasks.send(*batch[0])] if n == 1 else tasks.send_many(batch)
+            if not any(sent):
+                self.over.wait(0.3)
             self.recent[:] = self.recent[-300:] + [
-                (tasks.KINDS[kind].queue, job_id) for (kind, _, _), job_id in zip(batch, sent, strict=False) if job_id
+                (tasks.KINDS[kind].queue, job_id) for (kind, _, _), job_id in zip(batch, sent, strict=True) if job_id
             ]
             self.over.wait(dice.expovariate(self.rate / 3 / 17))  # 17: jobs sent at once, on the average
             with contextlib.suppress(redis.RedisError):

@@ -74,6 +74,8 @@ class Ledger:
     def take(self, words: list[str]) -> None:
         word, job_id, *rest = words
         if word in ("acknowledged", "unknown"):
+            if word == "unknown" and job_id in self.sent:
+                return
             kind, number, called_at, delay = rest
             self.sent[job_id] = Sent(kind, int(number), float(called_at), float(delay), word == "acknowledged")
         elif word == "begin":

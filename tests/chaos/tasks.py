@@ -149,20 +149,23 @@ KINDS = {
 
 
 def send(kind: str, number: int, delay: float = 0.0) -> str | None:
-    """Enqueue one job and write down whether Redis acknowledged it; its id if it did."""
+    """Enqueue one job and write down that Redis acknowledged it; its id if it did.
+
+    Before that it is written down as unknown: the process may be killed in between.
+    """
     call = KINDS[kind].call(number, delay)
-    called_at = time.time()
+    facts = (call.task.options.job_id, kind, number, f"{time.time():.4f}", delay)
+    write_down("unknown", *facts)
     try:
         job = call.task.enqueue(*call.args)
-    except echoq.EnqueueFailed as error:
-        write_down("unknown", error.job_ids[0], kind, number, f"{called_at:.4f}", delay)
+    except echoq.EnqueueFailed:
         return None
-    write_down("acknowledged", job.id, kind, number, f"{called_at:.4f}", delay)
+    write_down("acknowledged", *facts)
     return job.id
 
 
-def send_many(batch: Sequence[tuple[str, int, float]]) -> list[str]:
-    """Enqueue jobs (kind, number, delay) in one call and write down which Redis acknowledged; their ids."""
+def send_many(batch: Sequence[tuple[str, int, float]]) -> list[str | None]:
+    """Enqueue jobs (kind, number, delay) in one call and write down which Redis acknowledged; the ids of these."""
     calls = [KINDS[kind].call(number, delay) for kind, number, delay in batch]
     called_at = time.time()
     failed: frozenset[str] = frozenset()
@@ -170,11 +173,10 @@ def send_many(batch: Sequence[tuple[str, int, float]]) -> list[str]:
         echoq.enqueue_many(calls)
     except echoq.EnqueueFailed as error:
         failed = frozenset(error.job_ids)
-    acknowledged = []
+    acknowledged: list[str | None] = []
     for (kind, number, delay), call in zip(batch, calls, strict=True):
         job_id = call.task.options.job_id
         word = "unknown" if job_id in failed else "acknowledged"
         write_down(word, job_id, kind, number, f"{called_at:.4f}", delay)
-        if job_id not in failed:
-            acknowledged.append(job_id)
+        acknowledged.append(None if job_id in failed else job_id)
     return acknowledged
