@@ -128,6 +128,8 @@ class Walk:
             "counts": queue.counts,
             "get": lambda: queue.get(job_id),
             "page": lambda: queue.page("dead"),
+            "probe": lambda: queue.probe("worker"),
+            "running": queue.running,
         }
         busy = ["exchange", "exchange", "enqueue", "claim", "complete", "join", "resume"]
         verb = pick(busy if self.random.random() < 0.5 else list(calls))
