@@ -274,7 +274,7 @@ def as_error(error: ResponseError) -> Exception:
         return error
     text = str(error)
     if "WRONGTYPE" in text:
-        return errors.QueueBroken(text.partition("WRONGTYPE ")[2])
+        return errors.QueueBroken(text.partition("WRONGTYPE ")[2].partition(" script:")[0])
     if "user_script" in text or "Error running script" in text:
         return error
     return errors.from_reply(text)

@@ -45,8 +45,10 @@ def test_purge_stops_at_its_limit_with_the_oldest_first(redis_state):
 def test_purge_refuses_active_jobs(queue, redis_state):
     redis_state.put(active=["JOB_A"])
 
-    with redis_state.refused(ScriptFault, "state"):
+    with redis_state.refused(ValueError, "active"):
         queue.purge("active")
+    with redis_state.refused(ScriptFault, "state"):
+        redis_state.call("purge", state="active", limit=5)
 
 
 def test_purge_does_not_delete_the_row_of_a_job_that_is_elsewhere(queue, redis_state):

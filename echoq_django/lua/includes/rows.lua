@@ -2,9 +2,11 @@
 -- include  queue checks
 -- constants  STATE=1 ATTEMPTS=2 UNCOUNTED=3 FAILURES=4 STALLED=5 MAX_ATTEMPTS=6 PRIORITY=7 BACKOFF=8 UNKNOWN_SINCE=9
 -- constants  RETAIN=10 ATTACHED=11 REASON=12 CANCEL=13 GROUP=14 PAYLOAD=15 DEFAULT_MAX_ATTEMPTS=3
--- defines  read_row read_to_claim read_to_complete number_of fault_of budget_spent is_elsewhere
+-- defines  NEXT read_row read_to_claim read_to_complete number_of fault_of budget_spent is_elsewhere
 
 local STATES = {scheduled = 1, pending = 1, active = 1, completed = 1, dead = 1, cancelled = 1}
+-- The attempts that most rows have, and the next.
+local NEXT = {['0'] = '1', ['1'] = '2', ['2'] = '3'}
 local LIVE = {scheduled = 'schedule', pending = 'pending', active = 'active'}
 
 -- What a call for a row answered: the row, nil for an id without one, or a row whose `wrong_type` is true for a key
@@ -29,9 +31,18 @@ local function read_row(id)
     'max_attempts', 'priority', 'backoff', 'unknown_since', 'retain', 'attached', 'reason', 'cancel', 'group'))
 end
 
--- As read_row, with the payload and without what a claim does not need: each field that is asked for costs time.
+-- As read_row, with the payload and without what a claim does not need. Each field that is asked for costs time, so
+-- rows that differ from no default, or in `retain` alone, are known by how many fields they have, and are `plain`.
 local function read_to_claim(id)
-  local row = redis.pcall('HMGET', row_key(id), 'state', 'attempts', 'uncounted', 'failures', 'stalled',
+  local key = row_key(id)
+  local fields = redis.pcall('HLEN', key)
+  if fields == 3 or fields == 4 then
+    local plain = redis.call('HMGET', key, 'state', 'attempts', 'payload', 'retain')
+    if plain[1] == 'pending' and NEXT[plain[2]] and plain[3] and (fields == 4) == (plain[4] ~= false) then
+      return {plain[1], plain[2], [PAYLOAD] = plain[3], [RETAIN] = plain[4], id = id, plain = true}
+    end
+  end
+  local row = redis.pcall('HMGET', key, 'state', 'attempts', 'uncounted', 'failures', 'stalled',
     'max_attempts', 'priority', 'backoff', 'unknown_since', 'payload')
   if not row.err then
     row[PAYLOAD], row[10] = row[10], false
@@ -39,15 +50,17 @@ local function read_to_claim(id)
   return as_row(id, row)
 end
 
--- As read_row, with the fields alone that a completion needs.
+-- As read_row, with what a completion needs. A claim adds `owner` and `started_at` to a plain row.
 local function read_to_complete(id)
-  local row = redis.pcall('HMGET', row_key(id), 'state', 'attempts', 'retain', 'attached', 'reason', 'unknown_since')
-  if row[3] or row[4] or row[5] or row[6] then
-    row = {
-      row[1], row[2], [RETAIN] = row[3], [ATTACHED] = row[4], [REASON] = row[5], [UNKNOWN_SINCE] = row[6],
-    }
+  local key = row_key(id)
+  local fields = redis.pcall('HLEN', key)
+  if fields == 5 or fields == 6 then
+    local plain = redis.call('HMGET', key, 'state', 'attempts', 'retain')
+    if plain[1] == 'active' and plain[2] and (fields == 6) == (plain[3] ~= false) then
+      return {plain[1], plain[2], [RETAIN] = plain[3], id = id}
+    end
   end
-  return as_row(id, row)
+  return read_row(id)
 end
 
 -- A numeric field that may be missing; its default then.

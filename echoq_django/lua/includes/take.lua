@@ -8,8 +8,6 @@ local HANDED = {
   [PRIORITY] = 'priority=', [BACKOFF] = 'backoff=',
 }
 
-local NEXT = {['0'] = '1', ['1'] = '2', ['2'] = '3'}
-
 -- Claims up to `limit` jobs with up to `most_bytes` of payload, but always one job; a job that has stalled before
 -- travels alone. Appends ticket, fields (`name=value` with commas) and payload of each to `answer`; answers how many
 -- it took.
@@ -22,10 +20,10 @@ local function take(answer, limit, owner, lease_ms, most_bytes)
       ghosts = ghosts + 1
     elseif not is_job_id(id) then
       broken[#broken + 1] = {row, NO_ID}
-    elseif is_elsewhere(row, 'pending') then
+    elseif not row.plain and is_elsewhere(row, 'pending') then
       strays = strays + 1
     else
-      local fault = fault_of(row) or (not row[PAYLOAD] and 'the row has no payload')
+      local fault = not row.plain and (fault_of(row) or (not row[PAYLOAD] and 'the row has no payload'))
       if fault then
         broken[#broken + 1] = {read_row(id), fault}
       else
@@ -58,9 +56,11 @@ local function take(answer, limit, owner, lease_ms, most_bytes)
     redis.call('HSET', row_key(row.id), 'state', 'active', 'attempts', token, 'owner', owner, 'started_at', now_text)
     members[2 * i - 1], members[2 * i] = deadline, row.id
     local fields = ''
-    for field = UNCOUNTED, BACKOFF do
-      if row[field] then
-        fields = fields .. (fields == '' and '' or ',') .. HANDED[field] .. row[field]
+    if not row.plain then
+      for field = UNCOUNTED, BACKOFF do
+        if row[field] then
+          fields = fields .. (fields == '' and '' or ',') .. HANDED[field] .. row[field]
+        end
       end
     end
     answer[n + 1], answer[n + 2], answer[n + 3] = row.id .. ':' .. token, fields, row[PAYLOAD]
