@@ -71,17 +71,18 @@ class Execution:
             return self._put_back_unknown(claimed, error)
         holder = _Holder(claimed, envelope, self._queue)
         mark = jobs.running.set(holder)
-        pid = self._pid
         try:
-            if task.takes_context:
-                value = task.func(holder.job(), *envelope.args, **envelope.kwargs)
-            else:
-                value = task.func(*envelope.args, **envelope.kwargs)
+            try:
+                if task.takes_context:
+                    value = task.func(holder.job(), *envelope.args, **envelope.kwargs)
+                else:
+                    value = task.func(*envelope.args, **envelope.kwargs)
+            finally:
+                if os.getpid() != self._pid:
+                    _end_fork()
         except BaseException as error:  # noqa: BLE001 (a task may raise anything; it ends the job, not the worker)
             return self._settle_raised(claimed, task, error)
         finally:
-            if os.getpid() != pid:
-                _end_fork()
             jobs.running.reset(mark)
         if value is None:
             return None
