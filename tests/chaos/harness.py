@@ -427,16 +427,19 @@ class Chaos:
             with contextlib.suppress(redis.RedisError):
                 tasks.send_many([("probe", 20 + dice.randrange(20), 0.0) for _ in range(20 * len(expected))])
             time.sleep(0.5)
-        live = ("pending", "scheduled", "active")
         until = time.time() + DRAIN_SECONDS
-        while left := {
-            name: counts for name, queue in self.queues.items() if any((counts := queue.counts())[s] for s in live)
-        }:
+        while left := self.live_jobs():
             if time.time() > until:
                 self.fault(f"jobs had not ended {DRAIN_SECONDS} s after the last disturbance: {left}")
                 break
             time.sleep(0.1)
         self.drained_at = time.time()
+
+    def live_jobs(self) -> dict[str, dict[str, int]]:
+        """Count the jobs that have not ended, by queue and state."""
+        counts = {name: queue.counts() for name, queue in self.queues.items()}
+        live = {name: {s: each[s] for s in ("pending", "scheduled", "active")} for name, each in counts.items()}
+        return {name: each for name, each in live.items() if any(each.values())}
 
     def settle_down(self) -> None:
         """Check what is kept while the workers idle, stop them, and check what is left."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,14 @@ class Command(BaseCommand):
             metavar="[HOST]:PORT",
             help="answer probes there over HTTP: /health, /ready and /queues",
         )
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        """Run as a program, which a signal that comes when all is done does not end with another code than its own."""
+        try:
+            super().run_from_argv(argv)
+        finally:
+            for sig in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(sig, signal.SIG_IGN)  # the interpreter would put back what ends the process
 
     def handle(self, **options: Any) -> None:
         """Run until a signal, or until a burst has ended."""
