@@ -7,7 +7,7 @@
 local function extend_held(answer, lease_ms, first)
   local members, deadline, n = {}, digits(now_ms + lease_ms), #answer
   for i = first, #ARGV do
-    local ticket, word = ARGV[i], nil
+    local ticket, word = ARGV[i]
     local id, token = split_ticket(ticket)
     local row = id and redis.pcall('HMGET', row_key(id), 'state', 'attempts', 'cancel')
     if not row or row.err or row[2] ~= token or row[1] ~= 'active' or not redis.call('ZSCORE', q.active, id) then
