@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
     from datetime import timedelta
 
-    from echoq_django.queues import JobRecord
+    from echoq_django.records import Counts, JobRecord
 
 logger = logging.getLogger("echoq.job")
 
@@ -417,7 +417,7 @@ class Queue(queues.Queue):
         """Do as `jobs`."""
         return await in_thread(self.jobs, state, offset=offset, limit=limit, newest_first=newest_first)
 
-    async def acounts(self) -> queues.Counts:
+    async def acounts(self) -> Counts:
         """Do as `counts`."""
         return await in_thread(self.counts)
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from echoq_django.conf import settings
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 QUEUE_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
@@ -43,10 +40,6 @@ class Keys:
     def log(self, job_id: str) -> str:
         """Answer the key of a job's log."""
         return f"{self.base}job:{job_id}:log"
-
-    def for_script(self, kinds: Sequence[str], job_id: str | None = None) -> list[str]:
-        """Answer the keys of a script's contract in order; `job` among them is the row of `job_id`."""
-        return [self.job(job_id) if kind == "job" and job_id else self.base + kind for kind in kinds]
 
 
 @lru_cache(maxsize=1024)

@@ -10,7 +10,7 @@ import logging
 import time
 from collections import deque
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import redis
 from redis.exceptions import NoScriptError, OutOfMemoryError, ResponseError
@@ -19,6 +19,22 @@ from echoq_django.conf import settings
 from echoq_django.connections import LOST, Wire, as_error, producer
 from echoq_django.errors import EnqueueFailed, JobNotFound, WrongState
 from echoq_django.keys import QUEUE_NAME, keys_of, queues_key
+from echoq_django.records import (
+    Beaten,
+    Claimed,
+    Counts,
+    Enqueued,
+    Exchanged,
+    JobRecord,
+    NewJob,
+    Probed,
+    Running,
+    Settlement,
+    by_ticket,
+    claimed_of,
+    enqueued_of,
+    seconds_of,
+)
 from echoq_django.scripts import Argument, pack, script
 from echoq_django.states import JobState
 
@@ -47,176 +63,6 @@ REMEMBERED_MS: Final = 30_000
 """How long a row must be kept at least to tell a producer, who sends again, that the job had arrived."""
 CLOCK_TOLERANCE: Final = 5.0
 """Seconds by which a producer's clock may differ from the server's before it is warned."""
-
-
-_STATES: Final = frozenset(JobState)
-
-
-class NewJob(NamedTuple):
-    """A job that is to be enqueued: what its row will hold.
-
-    At most one of `delay_ms` (on the server's clock) and `run_at_ms` says when it runs; without both it can be claimed
-    at once. `fields` are further fields of the row. `minted` says that the id was made for this very call, so that a
-    row which is there after a lost reply can only be this job.
-    """
-
-    id: str
-    payload: bytes
-    priority: int = 0
-    delay_ms: int | None = None
-    run_at_ms: int | None = None
-    fields: tuple[tuple[str, Argument], ...] = ()
-    minted: bool = True
-
-    @property
-    def state(self) -> JobState:
-        """The state in which it begins."""
-        return JobState.PENDING if self.delay_ms is None and self.run_at_ms is None else JobState.SCHEDULED
-
-    def packed(self, *, counted: bool) -> tuple[int, bytes]:
-        """Write id, payload, mode, value, priority and fields in wire form; answers how many arguments that are.
-
-        With `counted` the number of the fields' texts stands before them, as `enqueue_many` takes it.
-        """
-        if self.delay_ms is not None:
-            when = pack(("in", self.delay_ms, self.priority))
-        elif self.run_at_ms is not None:
-            when = pack(("at", self.run_at_ms, self.priority))
-        else:
-            when = _NOW if self.priority == 0 else pack(("now", "", self.priority))
-        job_id = self.id.encode()
-        extra = 2 * len(self.fields)
-        tail = b"".join(pack(pair) for pair in self.fields) if extra else b""
-        if counted:
-            tail = (pack((extra,)) if extra else _NONE) + tail
-        return 5 + extra + counted, b"$%d\r\n%b\r\n$%d\r\n%b\r\n%b%b" % (
-            len(job_id),
-            job_id,
-            len(self.payload),
-            self.payload,
-            when,
-            tail,
-        )
-
-
-_NOW: Final = pack(("now", "", 0))
-_NONE: Final = pack((0,))
-
-
-class Enqueued(NamedTuple):
-    """What became of a new job: whether its id was there before, its state, and when it is due (ms) if scheduled."""
-
-    duplicate: bool
-    state: JobState
-    due_ms: int | None = None
-
-
-class JobRecord(NamedTuple):
-    """One job as Redis holds it: the fields of its row, and its score in the set of its state (ms) or None."""
-
-    id: str
-    fields: Mapping[str, bytes]
-    score: float | None
-
-    @property
-    def state(self) -> JobState | None:
-        """The state that the row names; None when it names none that exists."""
-        text = self.fields.get("state", b"").decode(errors="replace")
-        return JobState(text) if text in _STATES else None
-
-
-class Claimed(NamedTuple):
-    """One job under a lease; `ticket` is `<id>:<token>`.
-
-    `fields` are those of its row that a worker needs and that differ from their default: uncounted, failures, stalled,
-    max_attempts, priority, backoff.
-    """
-
-    ticket: str
-    payload: bytes
-    fields: Mapping[str, str]
-
-    @property
-    def id(self) -> str:
-        """The job's id."""
-        return self.ticket.partition(":")[0]
-
-    @property
-    def token(self) -> int:
-        """The claims so far, this one included."""
-        return int(self.ticket.partition(":")[2])
-
-    @property
-    def counted(self) -> int:
-        """The claims that count against the budget, this one included."""
-        return self.token - int(self.fields.get("uncounted", 0))
-
-
-class Settlement(NamedTuple):
-    """How one job in hand is given back: a verb, the ticket, and what the verb needs (`lua/includes/settle.lua`)."""
-
-    verb: str
-    ticket: str
-    number: int | str = ""
-    text: str | bytes = ""
-
-
-class Exchanged(NamedTuple):
-    """What an exchange answered.
-
-    `word` is exchanged, paused or unregistered; `pending` the jobs left to claim; `next_in` the seconds to the next
-    score, or None. `refused` lists (ticket, why) of settlements that were not accepted.
-    """
-
-    word: str
-    pending: int
-    next_in: float | None
-    refused: list[tuple[str, str]]
-    claimed: list[Claimed]
-
-
-class Beaten(NamedTuple):
-    """What a beat did: jobs reaped and promoted, and the seconds to the next score, or None."""
-
-    reaped: int
-    promoted: int
-    next_in: float | None
-
-
-class Probed(NamedTuple):
-    """Whether a worker may claim: "alive", "silent" for longer than its lease, or "unknown" without a heartbeat.
-
-    `silent` are the seconds since its last heartbeat, or None; `children` how many of its children may claim.
-    """
-
-    word: str
-    silent: float | None
-    children: int
-    paused: bool
-
-
-class Running(NamedTuple):
-    """One job in hand; `seconds` since it was claimed, or None. `begins` are the first bytes of its payload."""
-
-    id: str
-    owner: str
-    seconds: float | None
-    attempts: int
-    cancelling: bool
-    begins: bytes
-
-
-class Counts(dict[JobState, int]):
-    """The jobs of a queue by state; whether it is `paused`, and the `totals` counted since it began.
-
-    `now_ms` is the server's clock at that moment.
-    """
-
-    def __init__(self, jobs: Mapping[JobState, int], *, paused: bool, now_ms: int, totals: Mapping[str, int]) -> None:
-        super().__init__(jobs)
-        self.paused = paused
-        self.now_ms = now_ms
-        self.totals = totals
 
 
 class Queue:
@@ -280,7 +126,7 @@ class Queue:
         except redis.RedisError as error:
             raise EnqueueFailed([job.id], _refusal(error)) from error
         _list_queue(self)
-        return _enqueued(job, answer[0], answer[1], resent=resent)
+        return enqueued_of(job, answer[0], answer[1], resent=resent)
 
     def enqueue_many(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Add jobs in order, in scripts of at most 250 jobs and 8 MiB, each atomic, two in flight.
@@ -319,7 +165,7 @@ class Queue:
 
         def note(i: int, reply: list[bytes]) -> None:
             answers[i] = [
-                _enqueued(job, reply[2 * n], reply[2 * n + 1], resent=resent) for n, job in enumerate(chunks[i])
+                enqueued_of(job, reply[2 * n], reply[2 * n + 1], resent=resent) for n, job in enumerate(chunks[i])
             ]
 
         def receive() -> None:
@@ -402,7 +248,7 @@ class Queue:
         answer = self._call("claim", values)
         if answer[0] == b"unregistered":
             raise WrongState(f"{child} has not joined queue {self.name}")
-        return _claimed(answer, 1)
+        return claimed_of(answer, 1)
 
     def complete(self, ticket: str, result: bytes = b"") -> None:
         """End a job in hand as done; twice is the same. StaleToken or WrongState when it is no longer held."""
@@ -423,7 +269,7 @@ class Queue:
     def extend(self, tickets: Sequence[str], *, lease_ms: int) -> dict[str, str]:
         """Give leases a new deadline; answers the tickets that were "lost", and those "cancelled" meanwhile."""
         answer = self._call("extend", {"lease_ms": lease_ms}, tickets, resend=True)
-        return _by_ticket(answer)
+        return by_ticket(answer)
 
     def checkpoint(self, ticket: str, *, lease_ms: int, progress: bytes = b"", note: bytes = b"") -> bool:
         """Extend one lease and store progress; False when the job's cancel was asked for.
@@ -466,7 +312,7 @@ class Queue:
         """
         values: dict[str, Argument] = {"worker": worker, "lease_ms": lease_ms, "facts": facts}
         answer = self._call("heartbeat", values, tickets, resend=True)
-        return answer[0] == b"alive", _by_ticket(answer)
+        return answer[0] == b"alive", by_ticket(answer)
 
     def sweep(self, owner: str, keep: Sequence[str] = ()) -> int:
         """Release, uncounted, what an executor or a child owns and `keep` does not name; answers how many."""
@@ -492,7 +338,7 @@ class Queue:
         """Reap, promote, and ring for work that waits unheard."""
         values = _reaping(limit)
         answer = self._call("beat", values, resend=True)
-        return Beaten(int(answer[1]), int(answer[2]), _seconds(answer[3]))
+        return Beaten(int(answer[1]), int(answer[2]), seconds_of(answer[3]))
 
     def tidy(self, limit: int = 200) -> int:
         """Trim up to `limit` jobs that ended long ago or are too many, and forget workers that fell silent.
@@ -726,40 +572,10 @@ class Exchange:
         return Exchanged(
             answer[0].decode(),
             int(answer[1]),
-            _seconds(answer[2]),
+            seconds_of(answer[2]),
             [(answer[i].decode(), answer[i + 1].decode()) for i in range(5, first, 2)] if refused else [],
-            _claimed(answer, first),
+            claimed_of(answer, first),
         )
-
-
-def _seconds(microseconds: bytes) -> float | None:
-    us = int(microseconds)
-    return None if us < 0 else us / 1e6
-
-
-def _claimed(answer: list[bytes], first: int) -> list[Claimed]:
-    return [Claimed(answer[i].decode(), answer[i + 2], _fields(answer[i + 1])) for i in range(first, len(answer), 3)]
-
-
-_NO_FIELDS: Final[Mapping[str, str]] = {}
-
-
-def _fields(text: bytes) -> Mapping[str, str]:
-    if not text:
-        return _NO_FIELDS
-    pairs = (part.partition("=") for part in text.decode(errors="replace").split(","))
-    return {name: value for name, _, value in pairs}
-
-
-def _by_ticket(answer: list[bytes]) -> dict[str, str]:
-    return {answer[i + 1].decode(): answer[i].decode() for i in range(1, len(answer), 2)}
-
-
-def _enqueued(job: NewJob, word: bytes, text: bytes, *, resent: bool) -> Enqueued:
-    if word == b"enqueued":
-        return Enqueued(False, job.state, int(text) if text else None)
-    state = _state(text)
-    return Enqueued(not (resent and job.minted), state, job.run_at_ms)
 
 
 def _is_soon_forgotten(job: NewJob) -> bool:
@@ -783,14 +599,6 @@ def _shortest(own: str, *defaults: int) -> int:
     if len(parts) == 1:
         parts *= len(defaults)
     return min(int(part) if part.isdecimal() else ms for part, ms in zip(parts, defaults, strict=False))
-
-
-def _state(text: bytes) -> JobState:
-    """Read a state; a row that names none is broken, and will be buried as dead when it is met."""
-    try:
-        return JobState(text.decode())
-    except ValueError:
-        return JobState.DEAD
 
 
 def _refusal(error: redis.RedisError) -> str | None:

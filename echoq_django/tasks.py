@@ -20,7 +20,8 @@ from echoq_django.errors import EchoQError, EnqueueFailed, PayloadTooLarge, Queu
 from echoq_django.jobs import Job, RunningJob, current_job, in_thread, instant_ms
 from echoq_django.keys import check_queue_name
 from echoq_django.payloads import encode_envelope
-from echoq_django.queues import Enqueued, NewJob, Queue
+from echoq_django.queues import Queue
+from echoq_django.records import Enqueued, NewJob
 from echoq_django.states import JobState
 
 P = ParamSpec("P")

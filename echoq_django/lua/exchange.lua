@@ -5,7 +5,7 @@
 -- ARGV     child thread lease_ms limit most_bytes max_stalled retention completed settlement...
 -- answers  {"exchanged" or "paused" or "unregistered", pending left, us to the next score or -1, refused, claimed,
 --          (ticket, word) for each refused, (ticket, fields, payload) for each claimed}
--- include  queue checks now_ms rows bell place finish trim settle take promote_due
+-- include  queue checks ids now_ms rows bell place finish trim settle take sort_out promote_due
 
 -- `completed` counts the tickets that follow and need nothing but "done"; after them a settlement is: verb ticket
 -- number text.

@@ -15,7 +15,7 @@ from echoq_django.worker.health import oldest_pending_seconds
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from echoq_django.queues import Counts, Running
+    from echoq_django.records import Counts, Running
 
 STATES: Final = (
     JobState.PENDING,

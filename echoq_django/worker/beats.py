@@ -17,12 +17,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from echoq_django.connections import LOST, Wire, make_pool
-from echoq_django.queues import Beaten, Queue, list_queue
+from echoq_django.queues import Queue, list_queue
 from echoq_django.worker.child import END, pause, prepare_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from echoq_django.records import Beaten
     from echoq_django.worker.health import Health
 
 logger = logging.getLogger("echoq.beats")

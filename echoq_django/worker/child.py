@@ -20,7 +20,7 @@ import redis
 
 from echoq_django.connections import LOST, Wire, make_pool
 from echoq_django.errors import EchoQError
-from echoq_django.queues import Settlement
+from echoq_django.records import Settlement
 from echoq_django.worker.bell import Bell
 from echoq_django.worker.execution import watch_connections
 from echoq_django.worker.executor import Executor, Source, take_from

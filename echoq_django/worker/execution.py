@@ -28,13 +28,13 @@ from echoq_django.errors import (
     UnknownTask,
 )
 from echoq_django.payloads import decode_envelope, encode_value
-from echoq_django.queues import JobRecord, Settlement
+from echoq_django.records import JobRecord, Settlement
 from echoq_django.states import JobState
 
 if TYPE_CHECKING:
     from echoq_django.backoff import Backoff
     from echoq_django.payloads import Envelope
-    from echoq_django.queues import Claimed
+    from echoq_django.records import Claimed
     from echoq_django.tasks import Task
 
 logger = logging.getLogger("echoq.job")

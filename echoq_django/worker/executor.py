@@ -15,7 +15,8 @@ from echoq_django.backoff import Exponential, delay_ms
 from echoq_django.conf import settings
 from echoq_django.connections import LOST, Wire, plain_command
 from echoq_django.errors import EchoQError
-from echoq_django.queues import Claimed, Exchange, Exchanged, Queue, Settlement
+from echoq_django.queues import Exchange, Queue
+from echoq_django.records import Claimed, Exchanged, Settlement
 from echoq_django.worker.execution import Execution, end_transactions, mend_connections, threads_with_connections
 from echoq_django.worker.hands import BEGUN, CAPACITY, DECIDED, FINISHED
 

@@ -35,7 +35,7 @@ from echoq_django.states import JobState
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from echoq_django.queues import Counts
+    from echoq_django.records import Counts
 
 logger = logging.getLogger("echoq.health")
 

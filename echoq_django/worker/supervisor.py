@@ -28,7 +28,8 @@ from echoq_django.conf import settings
 from echoq_django.connections import LOST, Wire, make_pool
 from echoq_django.errors import ConfigurationError, EchoQError
 from echoq_django.keys import version_key
-from echoq_django.queues import Queue, Settlement, list_queue
+from echoq_django.queues import Queue, list_queue
+from echoq_django.records import Settlement
 from echoq_django.states import JobState
 from echoq_django.worker import beats, child
 from echoq_django.worker.hands import BEGUN, CANCELLED, DECIDED, FINISHED, WAITING, Held, Table

@@ -12,7 +12,8 @@ from django.test import override_settings
 
 from echoq_django import registry
 from echoq_django.connections import close_producer
-from echoq_django.queues import Claimed, Queue, Settlement
+from echoq_django.queues import Queue
+from echoq_django.records import Claimed, Settlement
 from echoq_django.scripts import use_clock
 from echoq_django.worker.execution import Execution
 

@@ -10,7 +10,7 @@ from django.utils.functional import SimpleLazyObject, lazystr
 
 import echoq_django as echoq
 from echoq_django import JobState
-from echoq_django.queues import NewJob
+from echoq_django.records import NewJob
 
 
 class MuteError(Exception):

@@ -3,7 +3,8 @@
 import pytest
 
 from echoq_django.errors import ScriptFault, WrongState
-from echoq_django.queues import MOST_BYTES, NewJob
+from echoq_django.queues import MOST_BYTES
+from echoq_django.records import NewJob
 
 LEASE = {"lease_ms": 30_000, "limit": 10}
 

@@ -3,7 +3,7 @@
 import pytest
 
 from echoq_django.errors import ScriptFault, WrongKind
-from echoq_django.queues import Enqueued, NewJob
+from echoq_django.records import Enqueued, NewJob
 from echoq_django.states import JobState
 
 

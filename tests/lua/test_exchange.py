@@ -3,7 +3,8 @@
 import pytest
 
 from echoq_django.errors import ScriptFault, WrongKind
-from echoq_django.queues import MOST_BYTES, Settlement
+from echoq_django.queues import MOST_BYTES
+from echoq_django.records import Settlement
 
 CALL = {"lease_ms": 30_000, "limit": 10}
 

@@ -3,7 +3,7 @@
 import pytest
 
 from echoq_django.errors import QueueBroken, WrongState
-from echoq_django.queues import NewJob, Settlement
+from echoq_django.records import NewJob, Settlement
 
 CHILD = "worker:0:1"
 KINDS = (

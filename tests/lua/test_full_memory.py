@@ -7,7 +7,8 @@ from django.test import override_settings
 from echoq_django import errors
 from echoq_django.connections import close_producer
 from echoq_django.dev import DevServer
-from echoq_django.queues import NewJob, Queue
+from echoq_django.queues import Queue
+from echoq_django.records import NewJob
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from echoq_django import scripts
 from echoq_django.errors import EchoQError
-from echoq_django.queues import NewJob, Settlement
+from echoq_django.records import NewJob, Settlement
 
 IDS = [f"JOB_{letter}" for letter in "abcdef"]
 CHILDREN = ("worker:0:1", "worker:1:1")

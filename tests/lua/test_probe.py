@@ -3,7 +3,7 @@
 import pytest
 
 from echoq_django.errors import QueueBroken, ScriptFault
-from echoq_django.queues import Probed
+from echoq_django.records import Probed
 
 
 def test_probe_knows_a_worker_that_has_children(queue, redis_state):

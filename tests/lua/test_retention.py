@@ -2,7 +2,7 @@
 
 import pytest
 
-from echoq_django.queues import Settlement
+from echoq_django.records import Settlement
 
 # How each verb ends the job JOB_A, which is active under the token 1, and as what.
 ENDINGS = {

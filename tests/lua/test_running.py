@@ -3,7 +3,7 @@
 import pytest
 
 from echoq_django.errors import ScriptFault
-from echoq_django.queues import Running
+from echoq_django.records import Running
 
 
 def test_running_tells_who_has_a_job_since_when(queue, redis_state):

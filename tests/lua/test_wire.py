@@ -3,7 +3,7 @@
 import pytest
 import redis
 
-from echoq_django.queues import NewJob
+from echoq_django.records import NewJob
 from echoq_django.scripts import script
 
 

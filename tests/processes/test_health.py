@@ -18,7 +18,8 @@ import pytest
 
 from echoq_django.connections import close_producer
 from echoq_django.dev import DevServer
-from echoq_django.queues import NewJob, Queue
+from echoq_django.queues import Queue
+from echoq_django.records import NewJob
 from echoq_django.worker.health import MOST_CLIENTS, read_address
 from tests import worker_tasks as tasks
 from tests.eventually import eventually

@@ -23,7 +23,8 @@ from echoq_django.connections import close_producer
 from echoq_django.dev import DevServer
 from echoq_django.management.status import MOST_RUNNING, Rates, describe_all, task_of
 from echoq_django.management.watch import for_people
-from echoq_django.queues import NewJob, Queue
+from echoq_django.queues import Queue
+from echoq_django.records import NewJob
 from tests import worker_tasks as tasks
 from tests.eventually import eventually
 from tests.processes.conftest import ROOT

@@ -16,7 +16,8 @@ import redis
 import echoq_django as echoq
 from echoq_django.connections import close_producer
 from echoq_django.dev import DevServer
-from echoq_django.queues import NewJob, Queue
+from echoq_django.queues import Queue
+from echoq_django.records import NewJob
 from echoq_django.states import JobState
 from tests import worker_tasks as tasks
 from tests.eventually import eventually

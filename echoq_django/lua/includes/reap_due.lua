@@ -1,5 +1,5 @@
 -- reap_due: takes back active jobs whose lease ran out.
--- include  queue checks ids now_ms rows bell place finish settle
+-- include  queue checks ids now_ms rows bell place finish settle sort_out
 -- defines  check_reaping may_reap reap_due
 
 -- Why the numbers of a reap are refused, as an error; nil when they are sound.
@@ -37,33 +37,12 @@ local function reap_due(limit, max_stalled)
   if #ids == 0 then
     return 0
   end
-  local rows, broken, strays = {}, {}, 0
-  for _, id in ipairs(ids) do
-    local row = read_row(id)
-    if not row or is_elsewhere(row, 'active') then
-      strays = strays + 1
-    else
-      local fault = not is_job_id(id) and NO_ID or fault_of(row)
-      if fault then
-        broken[#broken + 1] = {row, fault}
-      else
-        rows[#rows + 1] = row
-      end
-    end
-  end
-  if #broken > 0 then
-    touch_sets()
-  end
+  local rows, broken, strays = sort_out(ids, 'active')
 
   redis.call('ZREM', q.active, unpack(ids))
   for _, row in ipairs(rows) do
     apply('stall', row, max_stalled, '')
   end
-  for _, pair in ipairs(broken) do
-    bury_broken(pair[1], pair[2])
-  end
-  if strays > 0 then
-    count('ghosts', strays)
-  end
+  bury_rest(broken, strays)
   return #ids
 end

@@ -1,0 +1,226 @@
+"""What travels between a queue and its callers: frozen, named values, and how they are read from answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from echoq_django.scripts import Argument, pack
+from echoq_django.states import JobState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_STATES: Final = frozenset(JobState)
+
+
+class NewJob(NamedTuple):
+    """A job that is to be enqueued: what its row will hold.
+
+    At most one of `delay_ms` (on the server's clock) and `run_at_ms` says when it runs; without both it can be claimed
+    at once. `fields` are further fields of the row. `minted` says that the id was made for this very call, so that a
+    row which is there after a lost reply can only be this job.
+    """
+
+    id: str
+    payload: bytes
+    priority: int = 0
+    delay_ms: int | None = None
+    run_at_ms: int | None = None
+    fields: tuple[tuple[str, Argument], ...] = ()
+    minted: bool = True
+
+    @property
+    def state(self) -> JobState:
+        """The state in which it begins."""
+        return JobState.PENDING if self.delay_ms is None and self.run_at_ms is None else JobState.SCHEDULED
+
+    def packed(self, *, counted: bool) -> tuple[int, bytes]:
+        """Write id, payload, mode, value, priority and fields in wire form; answers how many arguments that are.
+
+        With `counted` the number of the fields' texts stands before them, as `enqueue_many` takes it.
+        """
+        if self.delay_ms is not None:
+            when = pack(("in", self.delay_ms, self.priority))
+        elif self.run_at_ms is not None:
+            when = pack(("at", self.run_at_ms, self.priority))
+        else:
+            when = _NOW if self.priority == 0 else pack(("now", "", self.priority))
+        job_id = self.id.encode()
+        extra = 2 * len(self.fields)
+        tail = b"".join(pack(pair) for pair in self.fields) if extra else b""
+        if counted:
+            tail = (pack((extra,)) if extra else _NONE) + tail
+        return 5 + extra + counted, b"$%d\r\n%b\r\n$%d\r\n%b\r\n%b%b" % (
+            len(job_id),
+            job_id,
+            len(self.payload),
+            self.payload,
+            when,
+            tail,
+        )
+
+
+_NOW: Final = pack(("now", "", 0))
+_NONE: Final = pack((0,))
+
+
+class Enqueued(NamedTuple):
+    """What became of a new job: whether its id was there before, its state, and when it is due (ms) if scheduled."""
+
+    duplicate: bool
+    state: JobState
+    due_ms: int | None = None
+
+
+class JobRecord(NamedTuple):
+    """One job as Redis holds it: the fields of its row, and its score in the set of its state (ms) or None."""
+
+    id: str
+    fields: Mapping[str, bytes]
+    score: float | None
+
+    @property
+    def state(self) -> JobState | None:
+        """The state that the row names; None when it names none that exists."""
+        text = self.fields.get("state", b"").decode(errors="replace")
+        return JobState(text) if text in _STATES else None
+
+
+class Claimed(NamedTuple):
+    """One job under a lease; `ticket` is `<id>:<token>`.
+
+    `fields` are those of its row that a worker needs and that differ from their default: uncounted, failures, stalled,
+    max_attempts, priority, backoff.
+    """
+
+    ticket: str
+    payload: bytes
+    fields: Mapping[str, str]
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        return self.ticket.partition(":")[0]
+
+    @property
+    def token(self) -> int:
+        """The claims so far, this one included."""
+        return int(self.ticket.partition(":")[2])
+
+    @property
+    def counted(self) -> int:
+        """The claims that count against the budget, this one included."""
+        return self.token - int(self.fields.get("uncounted", 0))
+
+
+class Settlement(NamedTuple):
+    """How one job in hand is given back: a verb, the ticket, and what the verb needs (`lua/includes/settle.lua`)."""
+
+    verb: str
+    ticket: str
+    number: int | str = ""
+    text: str | bytes = ""
+
+
+class Exchanged(NamedTuple):
+    """What an exchange answered.
+
+    `word` is exchanged, paused or unregistered; `pending` the jobs left to claim; `next_in` the seconds to the next
+    score, or None. `refused` lists (ticket, why) of settlements that were not accepted.
+    """
+
+    word: str
+    pending: int
+    next_in: float | None
+    refused: list[tuple[str, str]]
+    claimed: list[Claimed]
+
+
+class Beaten(NamedTuple):
+    """What a beat did: jobs reaped and promoted, and the seconds to the next score, or None."""
+
+    reaped: int
+    promoted: int
+    next_in: float | None
+
+
+class Probed(NamedTuple):
+    """Whether a worker may claim: "alive", "silent" for longer than its lease, or "unknown" without a heartbeat.
+
+    `silent` are the seconds since its last heartbeat, or None; `children` how many of its children may claim.
+    """
+
+    word: str
+    silent: float | None
+    children: int
+    paused: bool
+
+
+class Running(NamedTuple):
+    """One job in hand; `seconds` since it was claimed, or None. `begins` are the first bytes of its payload."""
+
+    id: str
+    owner: str
+    seconds: float | None
+    attempts: int
+    cancelling: bool
+    begins: bytes
+
+
+class Counts(dict[JobState, int]):
+    """The jobs of a queue by state; whether it is `paused`, and the `totals` counted since it began.
+
+    `now_ms` is the server's clock at that moment.
+    """
+
+    def __init__(self, jobs: Mapping[JobState, int], *, paused: bool, now_ms: int, totals: Mapping[str, int]) -> None:
+        super().__init__(jobs)
+        self.paused = paused
+        self.now_ms = now_ms
+        self.totals = totals
+
+
+# ── Reading answers ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def seconds_of(microseconds: bytes) -> float | None:
+    """Read a time in microseconds as seconds; None for -1."""
+    us = int(microseconds)
+    return None if us < 0 else us / 1e6
+
+
+def claimed_of(answer: list[bytes], first: int) -> list[Claimed]:
+    """Read claimed jobs from the place in an answer where they begin."""
+    return [Claimed(answer[i].decode(), answer[i + 2], fields_of(answer[i + 1])) for i in range(first, len(answer), 3)]
+
+
+_NO_FIELDS: Final[Mapping[str, str]] = {}
+
+
+def fields_of(text: bytes) -> Mapping[str, str]:
+    """Read `name=value` pairs with commas."""
+    if not text:
+        return _NO_FIELDS
+    pairs = (part.partition("=") for part in text.decode(errors="replace").split(","))
+    return {name: value for name, _, value in pairs}
+
+
+def by_ticket(answer: list[bytes]) -> dict[str, str]:
+    """Read the words that extend and heartbeat say of tickets."""
+    return {answer[i + 1].decode(): answer[i].decode() for i in range(1, len(answer), 2)}
+
+
+def enqueued_of(job: NewJob, word: bytes, text: bytes, *, resent: bool) -> Enqueued:
+    """Read what became of a new job; a row that is there after a lost reply is the job itself."""
+    if word == b"enqueued":
+        return Enqueued(False, job.state, int(text) if text else None)
+    state = state_of(text)
+    return Enqueued(not (resent and job.minted), state, job.run_at_ms)
+
+
+def state_of(text: bytes) -> JobState:
+    """Read a state; a row that names none is broken, and will be buried as dead when it is met."""
+    try:
+        return JobState(text.decode())
+    except ValueError:
+        return JobState.DEAD
