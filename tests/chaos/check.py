@@ -45,6 +45,7 @@ class Books:
 
     rows: dict[str, dict[str, Row]] = field(default_factory=lambda: defaultdict(dict))
     sets: dict[str, dict[str, set[str]]] = field(default_factory=dict)
+    completed_at: dict[str, dict[str, float]] = field(default_factory=dict)
     expiry: dict[str, set[str]] = field(default_factory=dict)
     totals: dict[str, dict[str, int]] = field(default_factory=dict)
     attached: list[tuple[str, str, str]] = field(default_factory=list)
@@ -72,6 +73,8 @@ class Books:
             key = queue.keys.of
             books._read_rows(client, queue)
             books.sets[name] = {kind: texts(client.zrange(key(kind), 0, -1)) for kind in SETS}
+            scores = client.zrange(key("completed"), 0, -1, withscores=True)
+            books.completed_at[name] = {job_id.decode(): score for job_id, score in scores}
             books.expiry[name] = texts(client.zrange(key("expiry"), 0, -1))
             totals = client.hgetall(key("metrics:totals"))
             books.totals[name] = Counter({what.decode(): int(n) for what, n in totals.items()})
@@ -180,7 +183,7 @@ def check_begins(faults: Faults, ledger: Ledger, chaos: Chaos) -> None:
 def check_ends(faults: Faults, ledger: Ledger, books: Books, name: str, ids: set[str]) -> None:
     """Every acknowledged job has ended, and as its task's kind can; none is missing that had to be kept."""
     rows = books.rows[name]
-    live, missing, impossible, unbegun, not_cancelled = set(), set(), set(), set(), set()
+    live, missing, impossible, hasty, not_cancelled = set(), set(), set(), set(), set()
     for job_id in ids:
         sent, row = ledger.sent[job_id], rows.get(job_id)
         kind = KINDS[sent.kind]
@@ -194,8 +197,9 @@ def check_ends(faults: Faults, ledger: Ledger, books: Books, name: str, ids: set
         state, token = row.get("state"), int(row.get("attempts", 0))
         if state not in ENDED:
             live.add(job_id)
-        if state == "completed" and token not in ledger.ended.get(job_id, ()):
-            unbegun.add(job_id)
+        ended_at = ledger.ended.get(job_id, {}).get(token, float("inf"))
+        if state == "completed" and books.completed_at[name][job_id] < ended_at * 1000 - 2:
+            hasty.add(job_id)
         if (state == "completed" and not kind.completes) or kind.keeps == "none":
             impossible.add(job_id)
         if state == "completed" and kind.keeps == "failures":
@@ -207,7 +211,7 @@ def check_ends(faults: Faults, ledger: Ledger, books: Books, name: str, ids: set
     faults.about(ledger, f"in queue {name} have not ended", live, rows)
     faults.about(ledger, f"in queue {name} were acknowledged and are missing", missing, rows)
     faults.about(ledger, f"in queue {name} ended as they cannot", impossible, rows)
-    faults.about(ledger, f"in queue {name} are completed and no run of that token came to its end", unbegun, rows)
+    faults.about(ledger, f"in queue {name} were completed before the run of that token came to its end", hasty, rows)
     faults.about(ledger, f"in queue {name} were cancelled and are not", not_cancelled, rows)
 
 
@@ -405,7 +409,7 @@ def slowest_repeats(chaos: Chaos, ledger: Ledger) -> dict[str, float]:
     others = [event for event in chaos.events if event.kind not in KILLS]
     slowest: dict[str, float] = {}
     for job_id, begins in ledger.begins.items():
-        over = ledger.ended.get(job_id, set()) | ledger.raised.get(job_id, set())
+        over = ledger.ended.get(job_id, {}).keys() | ledger.raised.get(job_id, set())
         for before, after in pairwise(begins):
             kill = kills.get(before.pid) or kills.get(before.supervisor)
             if kill is None or not before.at <= kill.at < after.at or before.token in over:

@@ -57,7 +57,7 @@ class Ledger:
 
     sent: dict[str, Sent] = field(default_factory=dict)
     begins: dict[str, list[Begin]] = field(default_factory=lambda: defaultdict(list))
-    ended: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    ended: dict[str, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
     raised: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     cancels: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
@@ -84,7 +84,7 @@ class Ledger:
                 Begin(int(token), int(uncounted), int(pid), int(supervisor), int(thread), float(at))
             )
         elif word == "end":
-            self.ended[job_id].add(int(rest[0]))
+            self.ended[job_id][int(rest[0])] = float(rest[1])
         elif word == "raise":
             self.raised[job_id].add(int(rest[0]))
         elif word == "cancel":
@@ -106,7 +106,7 @@ class Ledger:
 
     def _others(self, job_id: str) -> list[tuple[str, set[int] | set[str]]]:
         return [
-            ("ended under", self.ended.get(job_id, set())),
+            ("ended under", set(self.ended.get(job_id, ()))),
             ("raised under", self.raised.get(job_id, set())),
             ("cancel said", self.cancels.get(job_id, set())),
         ]

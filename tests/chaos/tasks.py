@@ -38,7 +38,7 @@ def noted() -> Iterator[RunningJob]:
     except BaseException:
         write_down("raise", job.id, job.attempts)
         raise
-    write_down("end", job.id, job.attempts)
+    write_down("end", job.id, job.attempts, f"{time.time():.4f}")
 
 
 @echoq.task(name="noop", queue="a")
@@ -128,7 +128,7 @@ QUEUES = ("a", "b", "gone")
 KINDS = {
     "noop": Kind(weight=25, task=noop, queue="a"),
     "nap": Kind(weight=10, task=nap, queue="a"),
-    "night": Kind(weight=0.5, task=night, queue="b"),
+    "night": Kind(weight=1, task=night, queue="b"),
     "flaky": Kind(weight=10, task=flaky, queue="b", max_attempts=6),
     "hopeless": Kind(weight=4, task=hopeless, queue="a", completes=False),
     "answer": Kind(weight=10, task=answer, queue="b"),
