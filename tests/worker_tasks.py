@@ -209,3 +209,12 @@ def count_rows() -> int:
     with connection.cursor() as cursor:
         cursor.execute("SELECT COUNT(*) FROM kept")
         return int(cursor.fetchone()[0])
+
+
+HOARD: list[bytes] = []
+
+
+@echoq.task(queue="q", name="hoard")
+def hoard(megabytes: int) -> None:
+    """Take memory and never give it back."""
+    HOARD.append(b"x" * (megabytes * 2**20))

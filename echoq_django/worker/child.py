@@ -24,6 +24,7 @@ from echoq_django.records import Settlement
 from echoq_django.worker.bell import Bell
 from echoq_django.worker.execution import watch_connections
 from echoq_django.worker.executor import Executor, Source, take_from
+from echoq_django.worker.limits import Limits, Meter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,8 +59,9 @@ def run_child(
     orders: int,
     reports: int,
     parent: int,
+    limits: Limits,
 ) -> None:
-    """Run executors until the supervisor says stop; returns when all have ended.
+    """Run executors until the supervisor says stop or a limit is reached; returns when all have ended.
 
     `orders` is the pipe to read the supervisor's words from, `reports` the one to write to it; `parent` its pid.
     """
@@ -69,6 +71,15 @@ def run_child(
     bell = Bell(pool, [queue for queue, _ in queues], number)
     stopping = threading.Event()
     housekeeper = Housekeeper(orders, bell, stopping, Wire(pool))
+    meter = Meter(limits)
+
+    def end_at_a_limit(*, is_idle: bool = False) -> None:
+        limit = meter.reached(sum(executor.begun for executor in executors), is_idle=is_idle)
+        if limit is not None and not stopping.is_set():
+            logger.info("Child %s makes room for a fresh process after %s.", child, limit)
+            stopping.set()
+            bell.alarm()
+
     executors = [
         Executor(
             child=child,
@@ -80,6 +91,8 @@ def run_child(
             stopping=stopping,
             on_unregistered=lambda: _report(reports),
             on_hand=housekeeper.nudge,
+            on_hand_done=end_at_a_limit,
+            on_idle=lambda: end_at_a_limit(is_idle=True),
             on_owed=lambda: housekeeper.pay(at_once=True),
         )
         for thread in range(table.threads)

@@ -96,6 +96,8 @@ class Executor:
         stopping: threading.Event,
         on_unregistered: Callable[[], None],
         on_hand: Callable[[], None],
+        on_hand_done: Callable[[], None],
+        on_idle: Callable[[], None],
         on_owed: Callable[[], None],
     ) -> None:
         lease_ms = settings().lease_ms
@@ -114,6 +116,8 @@ class Executor:
         self._look_at = 0.0
         self._on_unregistered = on_unregistered
         self._on_hand = on_hand
+        self._on_hand_done = on_hand_done
+        self._on_idle = on_idle
         self._on_owed = on_owed
         self._failures = 0
         self._after_idling = False
@@ -172,6 +176,7 @@ class Executor:
 
     def _idle(self) -> None:
         self._settle(self.hand.source)
+        self._on_idle()
         self.region.busy = False
         shunned = [source.shunned_until for source in self.sources if self._is_shunned(source)]
         number = self.bell.wait(min(shunned, default=None))
@@ -239,6 +244,7 @@ class Executor:
                 region.set_state(place, DECIDED)
         self.hand_out = False
         self._adapt(source, len(claimed), ran, time.monotonic() - began)
+        self._on_hand_done()
 
     def _adapt(self, source: Source, claimed: int, ran: int, seconds: float) -> None:
         """Choose the size of the next hand: double while jobs are short and the hand came full, else one by one."""

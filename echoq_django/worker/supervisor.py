@@ -35,6 +35,7 @@ from echoq_django.worker import beats, child
 from echoq_django.worker.hands import BEGUN, CANCELLED, DECIDED, FINISHED, WAITING, Held, Table
 from echoq_django.worker.hands import LOST as LEASE_LOST
 from echoq_django.worker.health import Health, url_of
+from echoq_django.worker.limits import NO_LIMITS, Limits
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -63,6 +64,7 @@ class Plan:
     threads: int
     burst: bool = False
     beats: bool = True
+    limits: Limits = NO_LIMITS
     health: socket.socket | None = None
     """Where probes are answered, listening already."""
 
@@ -233,6 +235,7 @@ class Supervisor:
             orders=self._orders,
             reports=self._reports,
             parent=parent,
+            limits=self.plan.limits,
         )
 
     def _run_beats(self, _: Child, parent: int) -> None:
@@ -259,7 +262,7 @@ class Supervisor:
             code = os.waitstatus_to_exitcode(status)
             if code != 0 and not each.ended_by_us:
                 logger.error("Child %s (process %d) ended with %s.", each.name, pid, _cause(code))
-            each.short_lives = each.short_lives + 1 if lived < SHORT_LIFE_SECONDS else 0
+            each.short_lives = each.short_lives + 1 if code != 0 and lived < SHORT_LIFE_SECONDS else 0
             each.respawn_at = time.monotonic()
             if each.short_lives:
                 each.respawn_at += delay_ms(RESPAWN, each.short_lives) / 1000

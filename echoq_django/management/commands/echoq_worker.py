@@ -15,6 +15,7 @@ from echoq_django.conf import settings
 from echoq_django.errors import ConfigurationError
 from echoq_django.keys import check_queue_name
 from echoq_django.worker.health import listen, read_address
+from echoq_django.worker.limits import Limits
 from echoq_django.worker.supervisor import Plan, Supervisor
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from django.core.management.base import CommandParser
 
 MOST_THREADS = 1000
+MOST = 1_000_000_000
 
 
 class Command(BaseCommand):
@@ -54,6 +56,18 @@ class Command(BaseCommand):
             help="leave reaping, promoting and trimming to other workers or to echoq_promote",
         )
         parser.add_argument(
+            "--max-jobs",
+            type=whole,
+            metavar="N",
+            help="replace a process by a fresh one when it has begun N jobs (default: never)",
+        )
+        parser.add_argument(
+            "--max-memory",
+            type=whole,
+            metavar="MB",
+            help="replace a process by a fresh one when it takes more than so many MB (default: never)",
+        )
+        parser.add_argument(
             "--health",
             type=address,
             metavar="[HOST]:PORT",
@@ -83,6 +97,10 @@ class Command(BaseCommand):
             threads=options["threads"],
             burst=options["burst"],
             beats=options["beats"],
+            limits=Limits(
+                jobs=options["max_jobs"],
+                memory=options["max_memory"] and options["max_memory"] * 2**20,
+            ),
             health=listen_or_error(options["health"]),
         )
         try:
@@ -129,6 +147,13 @@ def listen_or_error(where: tuple[str, int] | None) -> socket.socket | None:
         return listen(*where)
     except (OSError, UnicodeError) as error:
         raise CommandError(f"--health: cannot listen on {where[0]}:{where[1]}: {error}") from error
+
+
+def whole(text: str) -> int:
+    """Read a whole number of 1 or more."""
+    if not text.isdecimal() or not 1 <= int(text) <= MOST:
+        raise ArgumentTypeError(f"must be a whole number from 1 to {MOST:,}, not {text!r}")
+    return int(text)
 
 
 def positive(text: str) -> int:
