@@ -93,7 +93,7 @@ class EnqueueFailed(EchoQError):
             return f"Redis refused {_listed(self.job_ids)}: {self.refused}. Nothing of this was written."
         return (
             f"It is not known whether {_listed(self.job_ids)} reached Redis. Enqueue again with the same ids "
-            "(the option `job_id`): those that arrived are left as they are."
+            "(the option `job_id`): those that arrived are left as they are, while their rows are kept (`retain`)."
         )
 
 
