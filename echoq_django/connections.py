@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import redis
 from redis.backoff import NoBackoff
+from redis.connection import parse_url
 from redis.exceptions import (
     BusyLoadingError,
     ClusterDownError,
@@ -78,7 +79,8 @@ def make_pool(timeout: float = PRODUCER_TIMEOUT) -> ConnectionPool:
             raise errors.ConfigurationError(
                 'ECHOQ["REDIS_URL"] names a cluster, which this version does not serve: name one server.'
             )
-        return redis.ConnectionPool.from_url(url, **own)
+        # What the URL says comes first, so that its options do not replace ours.
+        return redis.ConnectionPool(**{**parse_url(url), **own})  # type: ignore[no-untyped-call]
     source = _cache_pool(current.connection)
     kwargs = {
         name: value for name, value in source.connection_kwargs.items() if name not in own and name not in _NOT_OURS

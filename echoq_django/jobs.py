@@ -42,6 +42,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
 
+MOST_REASON_CHARACTERS: Final = 1_000
+"""How much of a reason is kept."""
 FIRST_LOOK: Final = 0.002
 """Seconds until `wait` looks again for the first time; each look waits half as long again as the one before."""
 LONGEST_LOOK: Final = 0.1
@@ -243,8 +245,10 @@ class Job(Generic[R_co]):
 
         JobNotFound without a row; WrongState when it has ended.
         """
+        if not isinstance(reason, str):
+            raise TypeError(f"reason must be text, not {type(reason).__name__}.")
         queue = Queue(self.queue)
-        cancelled = queue.cancel(self.id, reason)
+        cancelled = queue.cancel(self.id, reason[:MOST_REASON_CHARACTERS])
         if cancelled:
             self.state = JobState.CANCELLED
             record = queue.get(self.id)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import update_wrapper
 from itertools import chain
-from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, TypeVar, cast, overload
+from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
 
 from echoq_django import backoff as policies
 from echoq_django import ids, registry
@@ -42,6 +42,19 @@ LATER_OPTIONS: Final = (
     "batch", "burst", "cost", "dead_on", "expires", "group", "headers", "hide", "on_commit", "outbox", "rate",
     "retry_on", "timeout", "unique",
 )  # fmt: skip
+
+
+class CallOptions(TypedDict, total=False):
+    """What `using` takes."""
+
+    queue: str
+    priority: int | None
+    max_attempts: int | None
+    backoff: Backoff | None
+    retain: Retain | None
+    delay: Length | None
+    run_at: datetime | None
+    job_id: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +126,7 @@ class Task(Generic[P, R]):
     """A registered function. Calling it runs it here; `enqueue` and its kin make jobs of the call."""
 
     def __init__(self, func: Callable[..., R], name: str, options: Options, *, takes_context: bool) -> None:
-        update_wrapper(self, func)  # first: the function's own attributes do not replace the task's
+        update_wrapper(self, func, updated=())  # its own attributes would replace ours
         self.func = func
         self.name = name
         self.options = options
@@ -126,6 +139,12 @@ class Task(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<Task {self.name} on {self.options.queue}>"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel by name: what is unpickled, or copied deeply, is the task that is registered there."""
+        if self.base is None:
+            return registry.lookup, (self.name,)
+        return _changed_task, (self.name, self.options)
+
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the function here and now, with no job.
 
@@ -135,15 +154,18 @@ class Task(Generic[P, R]):
             return self.func(current_job(), *args, **kwargs)
         return self.func(*args, **kwargs)
 
-    def using(self, /, **options: Any) -> Task[P, R]:
+    def using(self, /, **options: Unpack[CallOptions]) -> Task[P, R]:
         """Answer a changed copy; the task itself stays as it is.
 
         Takes the task options and, for the calls of this copy, `delay` or `run_at`, and `job_id`. TypeError names an
         option that there is not.
         """
+        return self._changed(replace(self.options, **_known(options, (*TASK_OPTIONS, *CALL_OPTIONS))))
+
+    def _changed(self, options: Options) -> Task[P, R]:
         changed = object.__new__(type(self))
         changed.__dict__.update(self.__dict__)
-        changed.options = replace(self.options, **_known(options, (*TASK_OPTIONS, *CALL_OPTIONS)))
+        changed.options = options
         changed.base = self.base or self
         changed._plan = None
         return changed
@@ -291,6 +313,10 @@ class Call(Generic[R]):
     kwargs: Mapping[str, Any]
 
 
+def _changed_task(name: str, options: Options) -> Task[Any, Any]:
+    return registry.lookup(name)._changed(options)
+
+
 @overload
 def task(func: Callable[P, R], /) -> Task[P, R]: ...
 
@@ -306,7 +332,6 @@ def task(
     name: str | None = ...,
     aliases: Sequence[str] = ...,
     takes_context: Literal[False] = ...,
-    **later: Any,
 ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
 
@@ -321,7 +346,6 @@ def task(
     name: str | None = ...,
     aliases: Sequence[str] = ...,
     takes_context: Literal[True],
-    **later: Any,
 ) -> Callable[[Callable[Concatenate[RunningJob, P], R]], Task[P, R]]: ...
 
 
@@ -360,6 +384,11 @@ def _make_task(func: Callable[..., Any], options: Mapping[str, Any]) -> Task[...
         raise TypeError(f"{func.__qualname__} is async; this version runs plain functions: wrap it in asyncio.run.")
     if inspect.isgeneratorfunction(func):
         raise TypeError(f"{func.__qualname__} is a generator, whose body would never run: make it a function.")
+    if "." in func.__qualname__.rpartition("<locals>")[2].strip(".") and _first_parameter(func) in ("self", "cls"):
+        raise TypeError(
+            f"{func.__qualname__} is a method, whose object would be missing: make it a function, or put @staticmethod "
+            "over @echoq.task."
+        )
     name = options.get("name")
     if name is None:
         name = f"{func.__module__}.{func.__qualname__}"
@@ -378,6 +407,10 @@ def _make_task(func: Callable[..., Any], options: Mapping[str, Any]) -> Task[...
     made: Task[..., Any] = Task(func, name, own, takes_context=takes_context)
     registry.register(made, aliases)
     return made
+
+
+def _first_parameter(func: Callable[..., Any]) -> str:
+    return next(iter(inspect.signature(func).parameters), "")
 
 
 def enqueue_many(calls: Iterable[Call[Any]]) -> list[Job[Any]]:

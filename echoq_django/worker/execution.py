@@ -9,6 +9,7 @@ import random
 import sys
 import threading
 import traceback
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from django.db import close_old_connections, connections
@@ -86,6 +87,10 @@ class Execution:
             jobs.running.reset(mark)
         if value is None:
             return None
+        if type(value) is CoroutineType:  # isinstance would ask a lazy value what it is
+            value.close()
+            unrun = TypeError("the task returned a coroutine, which nobody runs: wrap it in asyncio.run")
+            return self._settle_raised(claimed, task, unrun)
         try:
             return Settlement("complete", claimed.ticket, "", self._kept(value))
         except Exception as error:  # noqa: BLE001 (lazy values run their own code here)
@@ -122,7 +127,7 @@ class Execution:
             return Settlement("cancel", ticket, "", error.reason or "cancelled by the task")
         if isinstance(error, JobCancelled):
             return Settlement("cancel", ticket, "", "cancelled")
-        if isinstance(error, LeaseLost):
+        if isinstance(error, LeaseLost) and (error.job_id, error.token) == (claimed.id, claimed.token):
             logger.warning("job.lost %s %s: %s", claimed.id, task.name, error, extra=extra)
             return Settlement("lost", ticket)
         counted = claimed.counted

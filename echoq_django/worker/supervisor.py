@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 import redis
 from django.conf import settings as django_settings
 from django.db import connections
+from django.utils.crypto import salted_hmac
 
 from echoq_django.backoff import Exponential, delay_ms
 from echoq_django.conf import settings
@@ -110,7 +111,7 @@ class Supervisor:
         self.lease_ms = current.lease_ms
         self.grace = current.grace_ms / 1000
         self.name = f"{_plain(socket.gethostname())}-{os.getpid()}-{secrets.token_hex(4)}"
-        self.project = str(getattr(django_settings, "SETTINGS_MODULE", "") or "settings")
+        self.project = _project()
         self.started = time.time()
         self.wire = Wire(make_pool(COMMAND_SECONDS))
         self.queues = [(Queue(name, self.wire), weight) for name, weight in plan.queues]
@@ -556,6 +557,12 @@ class Supervisor:
                 continue
             if descriptor in speakers and child.UNREGISTERED in said:
                 self._unregister([speakers[descriptor].name])
+
+
+def _project() -> str:
+    """Name this project: its settings module, which many share, with a digest that its secret key makes its own."""
+    module = str(getattr(django_settings, "SETTINGS_MODULE", "") or "settings")
+    return f"{module}#{salted_hmac('echoq.project', module).hexdigest()[:8]}"
 
 
 def _plain(host: str) -> str:

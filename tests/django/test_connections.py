@@ -500,3 +500,11 @@ def test_parent_and_child_both_go_on_after_a_fork(store):
     assert len(theirs) == 50
     assert set(store.ids("default", "pending")) == {before.id, *theirs, *(job.id for job in mine)}
     assert before.refresh().args == (0,)
+
+
+def test_options_of_the_url_do_not_replace_ours(redis_url, configure):
+    configure(REDIS_URL=f"{redis_url}?protocol=3&decode_responses=yes&socket_timeout=9")
+    echoq.task(name="tests.url")(lambda n: n).enqueue(1)
+
+    assert echoq.Queue("default").counts()["pending"] == 1
+    assert [job.task for job in echoq.Queue("default").jobs("pending")] == ["tests.url"]

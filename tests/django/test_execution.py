@@ -235,7 +235,11 @@ def test_a_delay_that_is_none_fails_the_run(hands, store, steering, delay):
 
 
 def test_a_lost_lease_is_settled_by_nobody(hands, store):
-    row = run(hands, store, raising(echoq.LeaseLost("JOB_A", 1)))
+    def body():
+        job = echoq.current_job()
+        raise echoq.LeaseLost(job.id, job.token)
+
+    row = run(hands, store, body)
 
     assert facts(row) == {"state": "active", "attempts": "1"}
 
@@ -350,3 +354,23 @@ def test_a_result_over_the_limit_makes_the_job_dead_at_once(hands, store, config
 
     assert (row["state"], row["failures"]) == ("dead", "1")
     assert "1,002 bytes, and 1,000 may be kept" in row["last_error"]
+
+
+def test_a_coroutine_that_a_task_returns_is_a_failure_that_says_so(hands, store):
+    async def inner():
+        return 1
+
+    def body():
+        return inner()
+
+    row = run(hands, store, body)
+
+    assert (row["state"], row["failures"]) == ("scheduled", "1")
+    assert "returned a coroutine" in row["last_error"]
+
+
+def test_the_lost_lease_of_another_job_is_a_failure_of_this_one(hands, store):
+    row = run(hands, store, raising(echoq.LeaseLost("JOBother", 1)))
+
+    assert (row["state"], row["failures"]) == ("scheduled", "1")
+    assert row["last_error"].startswith("echoq_django.errors.LeaseLost")

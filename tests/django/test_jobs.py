@@ -550,3 +550,13 @@ async def test_a_queue_has_async_twins():
     assert not (await queue.acounts()).paused
     assert [found.id for found in await queue.ajobs("pending")] == [job.id]
     assert await queue.apurge("pending") == 1
+
+
+def test_a_reason_to_cancel_is_text_and_cut():
+    job = echoq.task(name="tests.reason")(lambda n: n).enqueue(1)
+
+    with pytest.raises(TypeError, match="reason"):
+        job.cancel(5)
+    job.cancel("x" * 5_000)
+
+    assert job.reason == "x" * 1_000

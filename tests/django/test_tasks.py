@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
+import pickle
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -503,3 +505,40 @@ def test_a_priority_survives_a_reprocess(hands):
     other = add.using(priority=8).enqueue(1)
 
     assert [claimed.id for claimed in hands.claim(limit=2)] == [job.id, other.id]
+
+
+def test_a_task_and_its_changed_copies_travel_by_name():
+    made = echoq.task(name="tests.travels")(lambda n: n)
+    changed = made.using(priority=7, queue="other")
+
+    assert pickle.loads(pickle.dumps(made)) is made
+    assert copy.deepcopy(made) is made
+    again = pickle.loads(pickle.dumps(changed))
+    assert (again.name, again.options) == (made.name, changed.options)
+    call = pickle.loads(pickle.dumps(made.bind(3)))
+    assert (call.task, call.args, dict(call.kwargs)) == (made, (3,), {})
+
+
+def test_a_method_is_refused_and_a_static_one_is_not():
+    def method(self, n):
+        return n
+
+    method.__qualname__ = "Shop.method"
+    with pytest.raises(TypeError, match="is a method"):
+        echoq.task(method)
+
+    def static(n):
+        return n
+
+    static.__qualname__ = "Shop.static"
+    assert echoq.task(static)(3) == 3
+
+
+def test_a_function_s_own_attributes_do_not_replace_the_task_s():
+    def tagged(n):
+        return n
+
+    tagged.enqueue = tagged.bind = None
+    made = echoq.task(name="tests.tagged")(tagged)
+
+    assert made.enqueue(1).task == "tests.tagged"
