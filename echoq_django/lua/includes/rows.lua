@@ -2,7 +2,7 @@
 -- include  queue checks
 -- constants  STATE=1 ATTEMPTS=2 UNCOUNTED=3 FAILURES=4 STALLED=5 MAX_ATTEMPTS=6 PRIORITY=7 BACKOFF=8 UNKNOWN_SINCE=9
 -- constants  RETAIN=10 ATTACHED=11 REASON=12 CANCEL=13 GROUP=14 PAYLOAD=15 DEFAULT_MAX_ATTEMPTS=3
--- defines  NEXT read_row read_to_claim read_to_complete number_of fault_of budget_spent is_elsewhere
+-- defines  NEXT read_row read_to_claim read_to_complete read_to_drop number_of fault_of budget_spent is_elsewhere
 
 local STATES = {scheduled = 1, pending = 1, active = 1, completed = 1, dead = 1, cancelled = 1}
 -- The attempts that most rows have, and the next.
@@ -61,6 +61,15 @@ local function read_to_complete(id)
     end
   end
   return read_row(id)
+end
+
+-- As read_row, with what a removal needs.
+local function read_to_drop(id)
+  local row = redis.pcall('HMGET', row_key(id), 'state', 'attached')
+  if not row.err then
+    row = {row[1], false, [ATTACHED] = row[2]}
+  end
+  return as_row(id, row)
 end
 
 -- A numeric field that may be missing; its default then.

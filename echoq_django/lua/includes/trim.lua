@@ -10,7 +10,7 @@ local function drop(set, ids, state)
   end
   local gone = {}
   for _, id in ipairs(ids) do
-    local row = read_row(id) or {id = id}
+    local row = read_to_drop(id) or {id = id}
     if not is_elsewhere(row, state or (POSITION[row[STATE]] and row[STATE])) then
       gone[#gone + 1] = row
     end
