@@ -1,8 +1,7 @@
 """Hands: what each executor holds, in memory that children share with their supervisor.
 
 The supervisor reads it to extend leases while tasks run, and to settle for a child that died. A region belongs to one
-executor, which alone writes it; only the marks are the supervisor's. Nothing is locked: a torn read shows a stale or
-broken ticket, which Redis refuses.
+executor, which alone writes it. Nothing is locked: a torn read shows a stale or broken ticket, which Redis refuses.
 """
 
 from __future__ import annotations
@@ -23,15 +22,11 @@ WAITING, BEGUN, FINISHED, DECIDED = 0, 1, 2, 3
 """The states of a job in a hand: not begun; begun; ended with nothing to say but completed; ended with an outcome that
 only the child knows (a result, an error)."""
 
-UNMARKED, CANCELLED, LOST = 0, 1, 2
-"""Marks of the supervisor: all is well; somebody asked for the job's end; the lease is not ours any more."""
-
 _HEADER: Final = struct.Struct("=IHBx")
 _STATES: Final = _HEADER.size
-_MARKS: Final = _STATES + CAPACITY
-_TICKETS: Final = _MARKS + CAPACITY
+_TICKETS: Final = _STATES + CAPACITY
 REGION_BYTES: Final = _TICKETS + CAPACITY * TICKET_BYTES
-_NOTHING: Final = bytes(2 * CAPACITY)
+_NOTHING: Final = bytes(CAPACITY)
 
 
 class Held(NamedTuple):
@@ -59,7 +54,7 @@ class Region:
         """
         memory, offset = self._memory, self._offset
         memory[offset : offset + 4] = b"\0\0\0\0"
-        memory[self._states : self._states + 2 * CAPACITY] = _NOTHING
+        memory[self._states : self._states + CAPACITY] = _NOTHING
         written = b"".join([ticket.encode().ljust(TICKET_BYTES, b"\0") for ticket in tickets])
         start = offset + _TICKETS
         memory[start : start + len(written)] = written
@@ -72,14 +67,6 @@ class Region:
     def set_state(self, place: int, state: int) -> None:
         """Write down how far the job at a place has come."""
         self._memory[self._states + place] = state
-
-    def mark_of(self, place: int) -> int:
-        """Read what the supervisor says about the job at a place."""
-        return self._memory[self._offset + _MARKS + place]
-
-    def mark(self, place: int, mark: int) -> None:
-        """Say something about the job at a place; the supervisor's alone."""
-        self._memory[self._offset + _MARKS + place] = mark
 
     @property
     def busy(self) -> bool:

@@ -33,8 +33,7 @@ from echoq_django.queues import Queue, list_queue
 from echoq_django.records import Settlement
 from echoq_django.states import JobState
 from echoq_django.worker import beats, child
-from echoq_django.worker.hands import BEGUN, CANCELLED, DECIDED, FINISHED, WAITING, Held, Table
-from echoq_django.worker.hands import LOST as LEASE_LOST
+from echoq_django.worker.hands import BEGUN, DECIDED, FINISHED, WAITING, Held, Table
 from echoq_django.worker.health import Health, url_of
 from echoq_django.worker.limits import NO_LIMITS, Limits
 
@@ -400,7 +399,7 @@ class Supervisor:
         if not self.layout_is_checked:
             self._check_layout()
         self.heartbeat_at = time.monotonic() + self.lease_ms / 3000
-        hands = [(region, *region.read()) for region in self.table.all()]
+        hands = [region.read() for region in self.table.all()]
         facts = json.dumps(
             {
                 "host": socket.gethostname(),
@@ -412,15 +411,11 @@ class Supervisor:
             }
         )
         for number, (queue, _) in enumerate(self.queues):
-            places = {
-                held.ticket: (region, held.place)
-                for region, of_queue, hand in hands
-                if of_queue == number
-                for held in hand
-                if _is_whole(held.ticket)
-            }
+            tickets = [
+                held.ticket for of_queue, hand in hands if of_queue == number for held in hand if _is_whole(held.ticket)
+            ]
             try:
-                known, marks = queue.heartbeat(self.name, list(places), lease_ms=self.lease_ms, facts=facts)
+                known, _ = queue.heartbeat(self.name, tickets, lease_ms=self.lease_ms, facts=facts)
             except LOST as error:
                 self._lost_redis("extend leases", error)
                 self.heartbeat_at = time.monotonic() + RETRY_SECONDS
@@ -428,9 +423,6 @@ class Supervisor:
             except Exception as error:  # noqa: BLE001 (one queue's fault is not the others')
                 logger.error("The leases of queue %s were not extended: %s", queue.name, error)
                 continue
-            for ticket, word in marks.items():
-                region, place = places[ticket]
-                region.mark(place, LEASE_LOST if word == "lost" else CANCELLED)
             if not known:
                 self._unregister(each.name for each in self.children if each.executes and each.pid)
         try:
