@@ -90,7 +90,7 @@ class Claimed(NamedTuple):
     """One job under a lease; `ticket` is `<id>:<token>`.
 
     `fields` are those of its row that a worker needs and that differ from their default: uncounted, failures, stalled,
-    max_attempts, priority, backoff.
+    max_attempts, priority, backoff, timeout.
     """
 
     ticket: str

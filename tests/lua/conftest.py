@@ -234,6 +234,8 @@ BROKEN_ROWS: dict[str, dict[str, Any]] = {
     "stalled not a number": {"stalled": "0x10"},
     "max_attempts zero": {"max_attempts": "0"},
     "priority out of range": {"priority": "101"},
+    "timeout zero": {"timeout": 0},
+    "timeout not whole": {"timeout": "1.5"},
     "backoff not one word": {"backoff": "fixed:5,uncounted=9"},
     "unknown_since not a number": {"unknown_since": "yesterday"},
 }

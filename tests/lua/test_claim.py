@@ -62,7 +62,8 @@ def test_claim_stops_at_its_limit(queue, redis_state, child):
 
 
 def test_claim_hands_out_the_fields_that_a_worker_needs(queue, redis_state, child):
-    fields = {"uncounted": 1, "failures": 2, "max_attempts": 9, "priority": -4, "backoff": "jitter:polynomial:1e-5:0:5"}
+    fields = {"uncounted": 1, "failures": 2, "max_attempts": 9, "priority": -4, "timeout": 1500}
+    fields["backoff"] = "jitter:polynomial:1e-5:0:5"
     redis_state.put(pending=["JOB_A"], rows={"JOB_A": {"attempts": 3, "group": "g", **fields}})
 
     (job,) = queue.claim(child, **LEASE)

@@ -1,7 +1,7 @@
 -- rows: a job's row, read and checked before anything is written.
 -- include  queue checks
--- constants  STATE=1 ATTEMPTS=2 UNCOUNTED=3 FAILURES=4 STALLED=5 MAX_ATTEMPTS=6 PRIORITY=7 BACKOFF=8 UNKNOWN_SINCE=9
--- constants  RETAIN=10 ATTACHED=11 REASON=12 CANCEL=13 GROUP=14 PAYLOAD=15 DEFAULT_MAX_ATTEMPTS=3
+-- constants  STATE=1 ATTEMPTS=2 UNCOUNTED=3 FAILURES=4 STALLED=5 MAX_ATTEMPTS=6 PRIORITY=7 BACKOFF=8 TIMEOUT=9
+-- constants  UNKNOWN_SINCE=10 RETAIN=11 ATTACHED=12 REASON=13 CANCEL=14 GROUP=15 PAYLOAD=16 DEFAULT_MAX_ATTEMPTS=3
 -- defines  NEXT read_row read_to_claim read_to_complete read_to_drop number_of fault_of budget_spent is_elsewhere
 
 local STATES = {scheduled = 1, pending = 1, active = 1, completed = 1, dead = 1, cancelled = 1}
@@ -28,7 +28,8 @@ end
 -- The fields of a row by the numbers above, with its `id`, but for the payload.
 local function read_row(id)
   return as_row(id, redis.pcall('HMGET', row_key(id), 'state', 'attempts', 'uncounted', 'failures', 'stalled',
-    'max_attempts', 'priority', 'backoff', 'unknown_since', 'retain', 'attached', 'reason', 'cancel', 'group'))
+    'max_attempts', 'priority', 'backoff', 'timeout', 'unknown_since', 'retain', 'attached', 'reason', 'cancel',
+    'group'))
 end
 
 -- As read_row, with the payload and without what a claim does not need. Each field that is asked for costs time, so
@@ -43,9 +44,9 @@ local function read_to_claim(id)
     end
   end
   local row = redis.pcall('HMGET', key, 'state', 'attempts', 'uncounted', 'failures', 'stalled',
-    'max_attempts', 'priority', 'backoff', 'unknown_since', 'payload')
+    'max_attempts', 'priority', 'backoff', 'timeout', 'unknown_since', 'payload')
   if not row.err then
-    row[PAYLOAD], row[10] = row[10], false
+    row[PAYLOAD], row[RETAIN] = row[RETAIN], false
   end
   return as_row(id, row)
 end
@@ -114,6 +115,9 @@ local function fault_of(row)
   end
   if row[BACKOFF] and not string.find(row[BACKOFF], '^[%w:.+-]+$') then
     return 'backoff is not one word'
+  end
+  if row[TIMEOUT] and not whole(row[TIMEOUT], 1) then
+    return 'timeout is not a whole number of 1 or more'
   end
   if row[UNKNOWN_SINCE] and not whole(row[UNKNOWN_SINCE], 0) then
     return 'unknown_since is not a whole number'

@@ -5,7 +5,7 @@
 -- The fields that a claim hands out beside the payload, where they differ from their default.
 local HANDED = {
   [UNCOUNTED] = 'uncounted=', [FAILURES] = 'failures=', [STALLED] = 'stalled=', [MAX_ATTEMPTS] = 'max_attempts=',
-  [PRIORITY] = 'priority=', [BACKOFF] = 'backoff=',
+  [PRIORITY] = 'priority=', [BACKOFF] = 'backoff=', [TIMEOUT] = 'timeout=',
 }
 
 -- Claims up to `limit` jobs with up to `most_bytes` of payload, but always one job; a job that has stalled before
@@ -57,7 +57,7 @@ local function take(answer, limit, owner, lease_ms, most_bytes)
     members[2 * i - 1], members[2 * i] = deadline, row.id
     local fields = ''
     if not row.plain then
-      for field = UNCOUNTED, BACKOFF do
+      for field = UNCOUNTED, TIMEOUT do
         if row[field] then
           fields = fields .. (fields == '' and '' or ',') .. HANDED[field] .. row[field]
         end
