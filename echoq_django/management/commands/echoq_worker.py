@@ -16,7 +16,8 @@ from echoq_django.errors import ConfigurationError
 from echoq_django.keys import check_queue_name
 from echoq_django.worker.health import listen, read_address
 from echoq_django.worker.limits import Limits
-from echoq_django.worker.supervisor import Plan, Supervisor
+from echoq_django.worker.plan import Plan
+from echoq_django.worker.supervisor import Supervisor
 
 if TYPE_CHECKING:
     import socket

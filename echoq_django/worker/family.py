@@ -1,0 +1,221 @@
+"""Family: the processes of a worker, how they are started, told, collected and started again."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from echoq_django.backoff import Exponential, delay_ms
+from echoq_django.queues import Queue
+from echoq_django.worker import beats, child
+from echoq_django.worker.health import Health
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from echoq_django.worker.estates import Estates
+    from echoq_django.worker.hands import Table
+    from echoq_django.worker.plan import Plan
+
+logger = logging.getLogger("echoq.worker")
+
+SHORT_LIFE_SECONDS: Final = 1.0
+RESPAWN: Final = Exponential(base_ms=100, cap_ms=10_000)
+
+
+@dataclass(slots=True)
+class Child:
+    """One process: its number, its incarnation's name, and the pipes to and from it. `pid` 0 means not running."""
+
+    number: int
+    executes: bool
+    name: str = ""
+    pid: int = 0
+    orders: int = -1
+    reports: int = -1
+    started: float = 0.0
+    short_lives: int = 0
+    respawn_at: float = 0.0
+    incarnation: int = 0
+    ended_by_us: bool = False
+
+
+class Family:
+    """The children of one worker: those that execute, and one that beats and answers probes.
+
+    `on_birth` is told each incarnation's name before it exists; what the dead had in hand goes to `estates`. `disown`
+    closes, in a child, what is the supervisor's alone.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        worker: str,
+        table: Table,
+        estates: Estates,
+        *,
+        on_birth: Callable[[str], None],
+        disown: Callable[[], None],
+    ) -> None:
+        self._plan = plan
+        self._worker = worker
+        self._table = table
+        self._estates = estates
+        self._on_birth = on_birth
+        self._disown = disown
+        self.children = [Child(number, executes=True) for number in range(plan.processes)]
+        if plan.beats or plan.health is not None:
+            self.children.append(Child(plan.processes, executes=False))
+
+    def living(self) -> list[Child]:
+        """List the children that run, or have ended and are not collected yet."""
+        return [each for each in self.children if each.pid]
+
+    def living_executors(self) -> list[str]:
+        """List the names of the children that run jobs."""
+        return [each.name for each in self.children if each.pid and each.executes]
+
+    @property
+    def restart_due_at(self) -> float | None:
+        """When the next child is to be started again; None when all run."""
+        return min((each.respawn_at for each in self.children if not each.pid), default=None)
+
+    def start(self) -> None:
+        """Start those that do not run and whose time has come."""
+        for each in self.children:
+            if not each.pid and time.monotonic() >= each.respawn_at:
+                self._start(each)
+
+    def say(self, order: bytes) -> None:
+        """Tell all of them."""
+        for each in self.living():
+            try:
+                os.write(each.orders, order)
+            except OSError:
+                continue  # it has just ended
+
+    def kill(self, each: Child) -> None:
+        """End a child at once: what it was running is interrupted, not stalled."""
+        if each.pid and not each.ended_by_us:
+            each.ended_by_us = True
+            os.kill(each.pid, signal.SIGKILL)
+
+    def collect(self) -> None:
+        """Collect children that have ended, and note what they left."""
+        for each in self.living():
+            pid, status = os.waitpid(each.pid, os.WNOHANG)
+            if pid != 0:
+                self._bury(each, os.waitstatus_to_exitcode(status))
+
+    def _bury(self, each: Child, code: int) -> None:
+        if code != 0 and not each.ended_by_us:
+            logger.error("Child %s (process %d) ended with %s.", each.name, each.pid, _cause(code))
+        os.close(each.orders)
+        os.close(each.reports)
+        lived = time.monotonic() - each.started
+        each.pid, each.orders, each.reports = 0, -1, -1
+        each.short_lives = each.short_lives + 1 if code != 0 and lived < SHORT_LIFE_SECONDS else 0
+        _put_off(each)
+        if each.executes:
+            regions = list(self._table.of_child(each.number))
+            self._estates.add(each.name, [region.read() for region in regions], deliberate=each.ended_by_us)
+            for region in regions:
+                region.clear()
+                region.busy = False
+
+    # ── Starting ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _start(self, each: Child) -> None:
+        """Register the next incarnation of a child, then fork it."""
+        each.incarnation += 1
+        each.name = f"{self._worker}:{each.number}:{each.incarnation}"
+        if each.executes:
+            for region in self._table.of_child(each.number):
+                region.clear()
+                region.busy = True
+            self._on_birth(each.name)
+        orders_read, orders_write = os.pipe()
+        reports_read, reports_write = os.pipe()
+        parent = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            logger.error("Child %s could not be started: %s", each.name, error)
+            for descriptor in (orders_read, orders_write, reports_read, reports_write):
+                os.close(descriptor)
+            each.short_lives += 1
+            _put_off(each)
+            return
+        if pid == 0:
+            os.close(orders_write)
+            os.close(reports_read)
+            self._become(each, orders_read, reports_write, parent)
+        os.close(orders_read)
+        os.close(reports_write)
+        os.set_blocking(reports_read, False)
+        each.pid, each.orders, each.reports = pid, orders_write, reports_read
+        each.started = time.monotonic()
+        each.ended_by_us = False
+
+    def _become(self, each: Child, orders: int, reports: int, parent: int) -> None:
+        """Be the child, and never return. What the supervisor had open is closed: pipes must end with it alone."""
+        code = 70
+        try:
+            for other in self.children:
+                for descriptor in (other.orders, other.reports):
+                    if descriptor >= 0:
+                        os.close(descriptor)
+            self._disown()
+            if self._plan.health is not None and each.executes:
+                self._plan.health.close()
+            if each.executes:
+                self._run_executors(each, orders, reports, parent)
+            else:
+                self._run_beats(orders, parent)
+            code = 0
+        except BaseException:
+            logger.exception("Child %s failed.", each.name)
+        finally:
+            logging.shutdown()
+            os._exit(code)
+
+    def _run_executors(self, each: Child, orders: int, reports: int, parent: int) -> None:
+        child.run_child(
+            child=each.name,
+            number=each.number,
+            table=self._table,
+            queues=[(Queue(name), weight) for name, weight in self._plan.queues],
+            orders=orders,
+            reports=reports,
+            parent=parent,
+            limits=self._plan.limits,
+        )
+
+    def _run_beats(self, orders: int, parent: int) -> None:
+        queues, listening = [name for name, _ in self._plan.queues], self._plan.health
+        beats.run_beats(
+            queues=queues if self._plan.beats else [],
+            orders=orders,
+            parent=parent,
+            health=Health(listening, self._worker, queues) if listening is not None else None,
+        )
+
+
+def _put_off(each: Child) -> None:
+    """Say when a child is started again: at once, or the later the more often it has died young."""
+    each.respawn_at = time.monotonic()
+    if each.short_lives:
+        each.respawn_at += delay_ms(RESPAWN, each.short_lives) / 1000
+
+
+def _cause(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
