@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from echoq_django.conf import settings
 from echoq_django.connections import LOST
@@ -12,12 +13,13 @@ from echoq_django.records import Settlement
 from echoq_django.worker.hands import BEGUN, DECIDED, FINISHED, WAITING, Held
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from echoq_django.queues import Queue
     from echoq_django.worker.contact import Contact
 
 logger = logging.getLogger("echoq.worker")
+
+MANY: Final = 100
+"""How many jobs are settled in one call of the script."""
 
 
 @dataclass(slots=True)
@@ -28,7 +30,7 @@ class Estate:
     """
 
     name: str
-    hands: list[tuple[int, list[Held]]]
+    held: Sequence[Held]
     deliberate: bool
     queues: set[int]
     """The numbers of the queues in which it has not been settled yet."""
@@ -44,10 +46,11 @@ class Estates:
     def __bool__(self) -> bool:
         return bool(self._open)
 
-    def add(self, name: str, hands: list[tuple[int, list[Held]]], *, deliberate: bool) -> None:
+    def add(self, name: str, held: Sequence[Held], *, deliberate: bool) -> None:
         """Note what a child that is dead for certain had in hand."""
         queues = set(range(len(self._contact.queues)))
-        self._open.append(Estate(name, hands, deliberate=deliberate, queues=queues))
+        whole = [each for each in held if is_whole(each.ticket)]
+        self._open.append(Estate(name, whole, deliberate=deliberate, queues=queues))
 
     def settle(self) -> None:
         """Hand back what dead children held; what fails for want of Redis is tried again."""
@@ -75,32 +78,27 @@ def _settle_in(queue: Queue, number: int, estate: Estate) -> None:
     What was done stays done when Redis goes away in between, and is harmless twice.
     """
     queue.leave(estate.name)
-    for of_queue, hand in estate.hands:
-        if of_queue == number and hand:
-            _settle_hand(queue, estate, hand)
+    held = [each for each in estate.held if each.queue == number]
+    for first in range(0, len(held), MANY):
+        _settle(queue, estate, held[first : first + MANY])
     released = queue.sweep(estate.name)
     if released:
         logger.info("%d jobs of child %s had not reached it and were released.", released, estate.name)
     queue.beat()
 
 
-def _settle_hand(queue: Queue, estate: Estate, hand: Sequence[Held]) -> None:
-    completed = [held.ticket for held in hand if held.state == FINISHED]
+def _settle(queue: Queue, estate: Estate, held: Sequence[Held]) -> None:
+    completed = [each.ticket for each in held if each.state == FINISHED]
     settlements = []
-    for held in hand:
-        if held.state == WAITING:
-            settlements.append(Settlement("release", held.ticket))
-        elif held.state == BEGUN and estate.deliberate:
-            settlements.append(Settlement("interrupt", held.ticket))
-        elif held.state in (BEGUN, DECIDED):
-            settlements.append(Settlement("stall", held.ticket, settings().max_stalled))
-            logger.warning("job.stalled %s ran in child %s when that ended", held.ticket, estate.name)
-    completed = [ticket for ticket in completed if is_whole(ticket)]
-    settlements = [settlement for settlement in settlements if is_whole(settlement.ticket)]
-    if completed or settlements:
-        queue.exchange(
-            estate.name, 0, lease_ms=settings().lease_ms, limit=0, completed=completed, settlements=settlements
-        )
+    for each in held:
+        if each.state == WAITING:
+            settlements.append(Settlement("release", each.ticket))
+        elif each.state == BEGUN and estate.deliberate:
+            settlements.append(Settlement("interrupt", each.ticket))
+        elif each.state in (BEGUN, DECIDED):
+            settlements.append(Settlement("stall", each.ticket, settings().max_stalled))
+            logger.warning("job.stalled %s ran in child %s when that ended", each.ticket, estate.name)
+    queue.exchange(estate.name, 0, lease_ms=settings().lease_ms, limit=0, completed=completed, settlements=settlements)
 
 
 def is_whole(ticket: str) -> bool:

@@ -121,11 +121,8 @@ class Family:
         each.short_lives = each.short_lives + 1 if code != 0 and lived < SHORT_LIFE_SECONDS else 0
         _put_off(each)
         if each.executes:
-            regions = list(self._table.of_child(each.number))
-            self._estates.add(each.name, [region.read() for region in regions], deliberate=each.ended_by_us)
-            for region in regions:
-                region.clear()
-                region.busy = False
+            self._estates.add(each.name, list(self._table.held(each.number)), deliberate=each.ended_by_us)
+            self._table.end(each.number)
 
     # ── Starting ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -134,9 +131,7 @@ class Family:
         each.incarnation += 1
         each.name = f"{self._worker}:{each.number}:{each.incarnation}"
         if each.executes:
-            for region in self._table.of_child(each.number):
-                region.clear()
-                region.busy = True
+            self._table.begin(each.number)
             self._on_birth(each.name)
         orders_read, orders_write = os.pipe()
         reports_read, reports_write = os.pipe()

@@ -119,11 +119,9 @@ class Leases:
         if not self._layout_is_checked:
             self._check_layout()
         self.due_at = time.monotonic() + self._lease_ms / 3000
-        hands = [region.read() for region in self._table.all()]
+        held = [each for each in self._table.all_held() if is_whole(each.ticket)]
         for number, queue in enumerate(self._contact.queues):
-            tickets = [
-                held.ticket for of_queue, hand in hands if of_queue == number for held in hand if is_whole(held.ticket)
-            ]
+            tickets = [each.ticket for each in held if each.queue == number]
             try:
                 known, news = queue.heartbeat(self._worker, tickets, lease_ms=self._lease_ms, facts=self._facts)
             except LOST as error:

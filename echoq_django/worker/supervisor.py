@@ -150,7 +150,7 @@ class Supervisor:
 
         A queue that cannot be served ends the burst too, with exit code 1.
         """
-        if any(region.busy for region in self.table.all()) or self.estates or self.contact.rests:
+        if self.table.busy or self.estates or self.contact.rests:
             self._quiet_looks = 0
             return
         for queue in self.contact.queues:
