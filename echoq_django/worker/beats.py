@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from echoq_django.connections import LOST, Wire, make_pool
 from echoq_django.queues import Queue, list_queue
-from echoq_django.worker.child import END, pause, prepare_process
+from echoq_django.worker.child import END, pause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -102,9 +102,8 @@ def _list(queue: Queue) -> bool:
     return False
 
 
-def run_beats(*, queues: Sequence[str], orders: int, parent: int, health: Health | None = None) -> None:
+def run_beats(*, queues: Sequence[str], orders: int, health: Health | None = None) -> None:
     """Beat until the supervisor says stop or has gone; probes are answered until it says end."""
-    prepare_process(parent)
     if health is not None:
         health.start(orders)
     order = run_until(Beats(Wire(make_pool()), queues), orders)

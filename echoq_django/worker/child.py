@@ -40,6 +40,11 @@ END: Final = b"e"
 """What it writes to the child that answers probes when the others have ended after a stop."""
 UNREGISTERED: Final = b"u"
 """What a child writes to its supervisor: Redis does not know us, register us again."""
+READY: Final = b"r"
+"""What a child writes to its supervisor when it is set up and begins to work."""
+
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+"""What the supervisor alone heeds; blocked while it starts a child, which unblocks them when it is prepared."""
 
 TICK_SECONDS: Final = 0.01
 """How often the housekeeper looks while hands of several jobs are out."""
@@ -58,14 +63,12 @@ def run_child(
     queues: Sequence[tuple[Queue, int]],
     orders: int,
     reports: int,
-    parent: int,
     limits: Limits,
 ) -> None:
     """Run executors until the supervisor says stop or a limit is reached; returns when all have ended.
 
-    `orders` is the pipe to read the supervisor's words from, `reports` the one to write to it; `parent` its pid.
+    `orders` is the pipe to read the supervisor's words from, `reports` the one to write to it.
     """
-    prepare_process(parent)
     watch_connections()
     pool = make_pool(WORKER_TIMEOUT)
     bell = Bell(pool, [queue for queue, _ in queues], number)
@@ -115,11 +118,17 @@ def run_child(
 
 
 def prepare_process(parent: int) -> None:
-    """Leave the signals of terminals and service managers to the supervisor, and end when it ends."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Leave the signals of terminals and service managers to the supervisor, and end when it ends.
+
+    They are heard and not heeded rather than ignored: what a task starts would go on ignoring them.
+    """
+    for sig in STOP_SIGNALS:
+        if signal.getsignal(sig) != signal.SIG_IGN or sig != signal.SIGHUP:  # nohup holds for all that we start
+            signal.signal(sig, lambda *_: None)
+            signal.siginterrupt(sig, False)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from echoq_django.backoff import Exponential, delay_ms
-from echoq_django.queues import Queue
-from echoq_django.worker import beats, child
-from echoq_django.worker.health import Health
+from echoq_django.worker.child import READY, STOP_SIGNALS
+from echoq_django.worker.fresh import spawn
+from echoq_django.worker.life import Birth, live
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +38,7 @@ class Child:
     orders: int = -1
     reports: int = -1
     started: float = 0.0
+    """When it began to work, on the monotonic clock; 0 while it is not set up."""
     short_lives: int = 0
     respawn_at: float = 0.0
     incarnation: int = 0
@@ -104,11 +105,22 @@ class Family:
             each.ended_by_us = True
             os.kill(each.pid, signal.SIGKILL)
 
+    def hear(self, each: Child) -> bytes:
+        """Read what a child has reported."""
+        try:
+            said = os.read(each.reports, 4096)
+        except BlockingIOError:
+            return b""
+        if READY in said:
+            each.started = time.monotonic()
+        return said
+
     def collect(self) -> None:
         """Collect children that have ended, and note what they left."""
         for each in self.living():
             pid, status = os.waitpid(each.pid, os.WNOHANG)
             if pid != 0:
+                self.hear(each)
                 self._bury(each, os.waitstatus_to_exitcode(status))
 
     def _bury(self, each: Child, code: int) -> None:
@@ -116,9 +128,9 @@ class Family:
             logger.error("Child %s (process %d) ended with %s.", each.name, each.pid, _cause(code))
         os.close(each.orders)
         os.close(each.reports)
-        lived = time.monotonic() - each.started
+        died_young = not each.started or time.monotonic() - each.started < SHORT_LIFE_SECONDS
         each.pid, each.orders, each.reports = 0, -1, -1
-        each.short_lives = each.short_lives + 1 if code != 0 and lived < SHORT_LIFE_SECONDS else 0
+        each.short_lives = each.short_lives + 1 if code != 0 and died_young else 0
         _put_off(each)
         if each.executes:
             self._estates.add(each.name, list(self._table.held(each.number)), deliberate=each.ended_by_us)
@@ -127,7 +139,7 @@ class Family:
     # ── Starting ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _start(self, each: Child) -> None:
-        """Register the next incarnation of a child, then fork it."""
+        """Register the next incarnation of a child, then start it."""
         each.incarnation += 1
         each.name = f"{self._worker}:{each.number}:{each.incarnation}"
         if each.executes:
@@ -135,69 +147,59 @@ class Family:
             self._on_birth(each.name)
         orders_read, orders_write = os.pipe()
         reports_read, reports_write = os.pipe()
-        parent = os.getpid()
+        birth = Birth(
+            name=each.name,
+            number=each.number,
+            executes=each.executes,
+            worker=self._worker,
+            parent=os.getpid(),
+            orders=orders_read,
+            reports=reports_write,
+        )
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
-            pid = os.fork()
+            if self._plan.preload:
+                pid = os.fork()
+                if pid == 0:
+                    os.close(orders_write)
+                    os.close(reports_read)
+                    self._become(birth)
+            else:
+                pid = spawn(birth, self._plan, self._table)
         except OSError as error:
             logger.error("Child %s could not be started: %s", each.name, error)
-            for descriptor in (orders_read, orders_write, reports_read, reports_write):
-                os.close(descriptor)
-            each.short_lives += 1
-            _put_off(each)
-            return
-        if pid == 0:
             os.close(orders_write)
             os.close(reports_read)
-            self._become(each, orders_read, reports_write, parent)
-        os.close(orders_read)
-        os.close(reports_write)
-        os.set_blocking(reports_read, False)
-        each.pid, each.orders, each.reports = pid, orders_write, reports_read
-        each.started = time.monotonic()
-        each.ended_by_us = False
+            each.short_lives += 1
+            _put_off(each)
+        else:
+            os.set_blocking(reports_read, False)
+            each.pid, each.orders, each.reports = pid, orders_write, reports_read
+            each.started = 0.0
+            each.ended_by_us = False
+        finally:
+            os.close(orders_read)
+            os.close(reports_write)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def _become(self, each: Child, orders: int, reports: int, parent: int) -> None:
+    def _become(self, birth: Birth) -> None:
         """Be the child, and never return. What the supervisor had open is closed: pipes must end with it alone."""
         code = 70
         try:
-            for other in self.children:
-                for descriptor in (other.orders, other.reports):
-                    if descriptor >= 0:
-                        os.close(descriptor)
+            for other in self.living():
+                os.close(other.orders)
+                os.close(other.reports)
             self._disown()
-            if self._plan.health is not None and each.executes:
-                self._plan.health.close()
-            if each.executes:
-                self._run_executors(each, orders, reports, parent)
-            else:
-                self._run_beats(orders, parent)
+            health = self._plan.health
+            if health is not None and birth.executes:
+                health.close()
+            live(birth, self._plan, self._table, health)
             code = 0
         except BaseException:
-            logger.exception("Child %s failed.", each.name)
+            logger.exception("Child %s failed.", birth.name)
         finally:
             logging.shutdown()
             os._exit(code)
-
-    def _run_executors(self, each: Child, orders: int, reports: int, parent: int) -> None:
-        child.run_child(
-            child=each.name,
-            number=each.number,
-            table=self._table,
-            queues=[(Queue(name), weight) for name, weight in self._plan.queues],
-            orders=orders,
-            reports=reports,
-            parent=parent,
-            limits=self._plan.limits,
-        )
-
-    def _run_beats(self, orders: int, parent: int) -> None:
-        queues, listening = [name for name, _ in self._plan.queues], self._plan.health
-        beats.run_beats(
-            queues=queues if self._plan.beats else [],
-            orders=orders,
-            parent=parent,
-            health=Health(listening, self._worker, queues) if listening is not None else None,
-        )
 
 
 def _put_off(each: Child) -> None:

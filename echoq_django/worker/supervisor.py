@@ -14,6 +14,7 @@ import select
 import signal
 import socket
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import redis
@@ -48,7 +49,7 @@ class Supervisor:
         self.plan = plan
         self.grace = settings().grace_ms / 1000
         self.name = f"{_plain(socket.gethostname())}-{os.getpid()}-{secrets.token_hex(4)}"
-        self.table = Table(plan.processes, plan.threads)
+        self.table = Table(plan.processes, plan.threads, plan.concurrency)
         self.contact = Contact(name for name, _ in plan.queues)
         self.leases = Leases(self.contact, self.name, plan, self.table, self.on_news)
         self.estates = Estates(self.contact)
@@ -78,8 +79,9 @@ class Supervisor:
             logger.info("Probes are answered at %s: /health, /ready and /queues.", url_of(self.plan.health))
         self.leases.beat(())
         connections.close_all()
-        gc.collect()
-        gc.freeze()
+        if self.plan.preload:
+            gc.collect()
+            gc.freeze()
         self.family.start()
         while not self._is_over():
             self._wait()
@@ -191,12 +193,13 @@ class Supervisor:
         for descriptor in speakers:
             poller.register(descriptor, select.POLLIN)
         for descriptor, _ in poller.poll(max(0, int((first - now) * 1000) + 1)):
-            try:
-                said = os.read(descriptor, 4096)
-            except BlockingIOError:
-                continue
-            if descriptor in speakers and child.UNREGISTERED in said:
-                self.leases.forget([speakers[descriptor].name])
+            if descriptor in speakers:
+                speaker = speakers[descriptor]
+                if child.UNREGISTERED in self.family.hear(speaker):
+                    self.leases.forget([speaker.name])
+            else:
+                with suppress(BlockingIOError):
+                    os.read(descriptor, 4096)
 
 
 def _plain(host: str) -> str:

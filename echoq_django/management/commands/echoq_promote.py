@@ -10,9 +10,10 @@ from django.core.management.base import BaseCommand
 
 from echoq_django.connections import Wire, make_pool
 from echoq_django.management.commands.echoq_status import all_queues, redis_or_error
-from echoq_django.management.commands.echoq_worker import log_to_stderr, queue_name
+from echoq_django.management.commands.echoq_worker import queue_name
 from echoq_django.queues import Queue
 from echoq_django.worker.beats import Beats, beat, run_until
+from echoq_django.worker.logs import log_to_stderr
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser

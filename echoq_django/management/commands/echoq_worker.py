@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
+import sys
 from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Any
 
+from django.conf import settings as django_settings
 from django.core.management.base import BaseCommand, CommandError
 
 from echoq_django import registry
@@ -16,6 +17,7 @@ from echoq_django.errors import ConfigurationError
 from echoq_django.keys import check_queue_name
 from echoq_django.worker.health import listen, read_address
 from echoq_django.worker.limits import Limits
+from echoq_django.worker.logs import log_to_stderr
 from echoq_django.worker.plan import Plan
 from echoq_django.worker.supervisor import Supervisor
 
@@ -48,7 +50,20 @@ class Command(BaseCommand):
         )
         parser.add_argument("--threads", type=positive, default=4, help="threads in each process (default: 4)")
         parser.add_argument(
+            "--concurrency",
+            type=positive,
+            default=100,
+            metavar="N",
+            help="how many coroutines run at once in each process (default: 100)",
+        )
+        parser.add_argument(
             "--burst", action="store_true", help="end, with exit code 0, when nothing is pending or due"
+        )
+        parser.add_argument(
+            "--no-preload",
+            action="store_false",
+            dest="preload",
+            help="start each process as a fresh interpreter instead of a fork: for threads that imports start",
         )
         parser.add_argument(
             "--no-beats",
@@ -88,6 +103,8 @@ class Command(BaseCommand):
         if not hasattr(os, "fork"):
             raise CommandError("echoq_worker needs fork: run it on Linux, macOS or another Unix, or under WSL.")
         log_to_stderr(options["verbosity"])
+        if not options["preload"]:
+            refuse_without_interpreter()
         queues = options["queue"] or [(name, 1) for name in served_queues()]
         names = [name for name, _ in queues]
         if len(set(names)) < len(names):
@@ -96,6 +113,7 @@ class Command(BaseCommand):
             queues=queues,
             processes=options["processes"],
             threads=options["threads"],
+            concurrency=options["concurrency"],
             burst=options["burst"],
             beats=options["beats"],
             limits=Limits(
@@ -103,6 +121,8 @@ class Command(BaseCommand):
                 memory=options["max_memory"] and options["max_memory"] * 2**20,
             ),
             health=listen_or_error(options["health"]),
+            preload=options["preload"],
+            verbosity=options["verbosity"],
         )
         try:
             code = Supervisor(plan).run()
@@ -110,6 +130,17 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         if code:
             raise SystemExit(code)
+
+
+def refuse_without_interpreter() -> None:
+    """Refuse --no-preload where a fresh interpreter would not find the project."""
+    if not sys.executable:
+        raise CommandError("--no-preload starts fresh interpreters, and this one does not know its own path.")
+    if not getattr(django_settings, "SETTINGS_MODULE", None):
+        raise CommandError(
+            "--no-preload starts fresh interpreters, which find the settings by their module: set "
+            "DJANGO_SETTINGS_MODULE instead of calling settings.configure()."
+        )
 
 
 def served_queues() -> list[str]:
@@ -175,14 +206,3 @@ def usable_cores() -> int:
     except (OSError, ValueError):
         return cores
     return cores
-
-
-def log_to_stderr(verbosity: int) -> None:
-    """Show the worker's log on a terminal, unless the project's LOGGING does something with it."""
-    logger = logging.getLogger("echoq")
-    if logger.hasHandlers():
-        return
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logger.addHandler(handler)
-    logger.setLevel({0: logging.ERROR, 1: logging.INFO}.get(verbosity, logging.DEBUG))

@@ -1,0 +1,73 @@
+"""Life: what a process of a worker does from its birth to its end, however it came to be."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from echoq_django.queues import Queue
+from echoq_django.signals import worker_child_started
+from echoq_django.worker.beats import run_beats
+from echoq_django.worker.child import READY, prepare_process, run_child
+from echoq_django.worker.health import Health
+
+if TYPE_CHECKING:
+    import socket
+
+    from echoq_django.worker.hands import Table
+    from echoq_django.worker.plan import Plan
+
+logger = logging.getLogger("echoq.worker")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Birth:
+    """What a child is told when it starts: who it is, its supervisor's name and pid, and the pipes from and to it."""
+
+    name: str
+    number: int
+    executes: bool
+    worker: str
+    parent: int
+    orders: int
+    reports: int
+
+
+def live(birth: Birth, plan: Plan, table: Table, health: socket.socket | None) -> None:
+    """Run jobs, or beat and answer probes, until the supervisor says stop or a limit is reached."""
+    prepare_process(birth.parent)
+    announce(birth, preload=plan.preload)
+    os.write(birth.reports, READY)
+    if birth.executes:
+        run_child(
+            child=birth.name,
+            number=birth.number,
+            table=table,
+            queues=[(Queue(name), weight) for name, weight in plan.queues],
+            orders=birth.orders,
+            reports=birth.reports,
+            limits=plan.limits,
+        )
+        return
+    queues = [name for name, _ in plan.queues]
+    run_beats(
+        queues=queues if plan.beats else [],
+        orders=birth.orders,
+        health=Health(health, birth.worker, queues) if health is not None else None,
+    )
+
+
+def announce(birth: Birth, *, preload: bool) -> None:
+    """Send `worker_child_started`; whatever a receiver raises is logged and ends nothing."""
+    try:
+        answers = worker_child_started.send_robust(sender=None, child=birth.name, number=birth.number, preload=preload)
+    except BaseException:
+        logger.exception("A receiver of worker_child_started wanted to end child %s.", birth.name)
+        return
+    for receiver, answer in answers:
+        if isinstance(answer, Exception):
+            logger.error(
+                "A receiver of worker_child_started failed in child %s: %r", birth.name, receiver, exc_info=answer
+            )
