@@ -31,7 +31,7 @@ DEFAULT_REDIS_URL: Final = "redis://localhost:6379/0"
 URL_SCHEMES: Final = ("redis", "rediss", "unix", "redis+cluster", "rediss+cluster")
 
 #: Options of tasks that ECHOQ["QUEUES"] can set for a queue.
-QUEUE_OPTIONS: Final = ("priority", "max_attempts", "backoff", "retain")
+QUEUE_OPTIONS: Final = ("priority", "max_attempts", "backoff", "retain", "timeout")
 
 #: Names that are taken and mean nothing yet in this version.
 LATER: Final = ("MIDDLEWARE", "SCHEDULES", "OUTBOX", "ON_COMMIT", "HIDE_ARGUMENTS", "EVENTS")
@@ -201,6 +201,11 @@ def _retain_option(where: str, value: object) -> object:
     return value
 
 
+def _timeout(where: str, value: object) -> object:
+    _positive_duration(where, value)
+    return value
+
+
 def _retain(where: str, value: object) -> Mapping[str, int]:
     return _by_outcome(where, value, _duration, _RETAIN)
 
@@ -306,4 +311,5 @@ _QUEUE_READERS: Final[dict[object, Callable[[str, object], object]]] = {
     "max_attempts": _attempts,
     "backoff": _backoff,
     "retain": _retain_option,
+    "timeout": _timeout,
 }

@@ -355,9 +355,11 @@ class Job(Generic[R_co]):
 class RunningJob(Job[Any]):
     """The job that runs in this thread, as `current_job()` answers it."""
 
-    __slots__ = ("ticket",)
+    __slots__ = ("ticket", "told")
 
     ticket: str
+    told: Callable[[], BaseException | None]
+    """Answers what its worker has heard of it meanwhile: JobCancelled, LeaseLost, or None."""
 
     @property
     def token(self) -> int:
@@ -376,11 +378,16 @@ class RunningJob(Job[Any]):
             if not isinstance(note, str):
                 raise TypeError(f"note must be text, not {type(note).__name__}.")
             noted = encode_value({"at": int(time.time() * 1000), "note": note}, where="note")
+        heard = self.told()
+        if isinstance(heard, LeaseLost):
+            raise heard
         try:
             held = Queue(self.queue).checkpoint(self.ticket, lease_ms=settings().lease_ms, progress=stored, note=noted)
         except (StaleToken, WrongState) as error:
             raise LeaseLost(self.id, self.token) from error
         except LOST as error:
+            if heard is not None:
+                raise heard from error
             logger.warning("Job %s goes on without its checkpoint, Redis cannot be reached: %s", self.id, error)
             return
         if not held:

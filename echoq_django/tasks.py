@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import update_wrapper
 from itertools import chain
-from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
+from typing import (
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 from echoq_django import backoff as policies
 from echoq_django import ids, registry
@@ -35,13 +48,15 @@ DEFAULT_MAX_ATTEMPTS: Final = 3
 LARGEST: Final = 2**53 - 1
 
 #: Options that a task has, that `using` can change, or that only a single call has.
-TASK_OPTIONS: Final = ("queue", "priority", "max_attempts", "backoff", "retain")
+TASK_OPTIONS: Final = ("queue", "priority", "max_attempts", "backoff", "retain", "timeout")
 CALL_OPTIONS: Final = ("delay", "run_at", "job_id")
 #: Options whose names are taken and which this version does not have.
 LATER_OPTIONS: Final = (
     "batch", "burst", "cost", "dead_on", "expires", "group", "headers", "hide", "on_commit", "outbox", "rate",
-    "retry_on", "timeout", "unique",
+    "retry_on", "unique",
 )  # fmt: skip
+NO_TIMEOUT_MS: Final = LARGEST
+"""What a row holds for a call without a limit of a task that has one."""
 
 
 class CallOptions(TypedDict, total=False):
@@ -52,6 +67,7 @@ class CallOptions(TypedDict, total=False):
     max_attempts: int | None
     backoff: Backoff | None
     retain: Retain | None
+    timeout: Length | None
     delay: Length | None
     run_at: datetime | None
     job_id: str | None
@@ -66,6 +82,7 @@ class Options:
     max_attempts: int | None = None
     backoff: Backoff | None = None
     retain: Retain | None = None
+    timeout: Length | None = None
     delay: Length | None = None
     run_at: datetime | None = None
     job_id: str | None = None
@@ -81,6 +98,8 @@ class Options:
                 f"backoff must be a policy, such as echoq.Fixed(ms=1_000), not {type(self.backoff).__name__}."
             )
         retain_field(self.retain)
+        if self.timeout is not None and whole_ms(self.timeout, name="timeout") == 0:
+            raise ValueError("timeout must be longer than zero: leave it out, or give None, for no limit.")
         if self.delay is not None and self.run_at is not None:
             raise TypeError("A call takes delay or run_at, not both.")
         if self.delay is not None:
@@ -94,7 +113,7 @@ class Options:
 class _Plan:
     """What the options come to under one set of settings, worked out once for many calls."""
 
-    __slots__ = ("fields", "most_bytes", "policy", "priority", "queue", "settings")
+    __slots__ = ("fields", "most_bytes", "policy", "priority", "queue", "settings", "timeout_ms")
 
     def __init__(self, task: Task[Any, Any], current: Settings) -> None:
         options = task.options
@@ -119,6 +138,10 @@ class _Plan:
         if task.base is not None and self.policy != task.base.plan().policy:
             # A worker finds the policy of the task by its name; another one travels with the job.
             fields.append(("backoff", policies.to_text(self.policy)))
+        timeout = choice("timeout", None)
+        self.timeout_ms: int | None = None if timeout is None else whole_ms(timeout, name="timeout")
+        if task.base is not None and self.timeout_ms != task.base.plan().timeout_ms:
+            fields.append(("timeout", NO_TIMEOUT_MS if self.timeout_ms is None else self.timeout_ms))
         self.fields = tuple(fields)
 
 
@@ -131,6 +154,7 @@ class Task(Generic[P, R]):
         self.name = name
         self.options = options
         self.takes_context = takes_context
+        self.is_async = inspect.iscoroutinefunction(func)
         self.base: Task[P, R] | None = None
         """The registered task that this is a changed copy of."""
         self._parameters = _Parameters(func, name, takes_context=takes_context)
@@ -262,6 +286,14 @@ class Task(Generic[P, R]):
         return job
 
 
+class AsyncTask(Task[P, R]):
+    """A registered coroutine function. Calling it makes the coroutine; in a worker it runs on an event loop."""
+
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:  # type: ignore[override]
+        """Make the coroutine, to be awaited here, with no job."""
+        return cast("Coroutine[Any, Any, R]", super().__call__(*args, **kwargs))
+
+
 class _Parameters:
     """A function's signature, checked cheaply when a call has only positional arguments."""
 
@@ -317,6 +349,28 @@ def _changed_task(name: str, options: Options) -> Task[Any, Any]:
     return registry.lookup(name)._changed(options)
 
 
+class _Decorator(Protocol):
+    """What `task` with options answers."""
+
+    @overload
+    def __call__(self, func: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, func: Callable[P, R], /) -> Task[P, R]: ...
+
+
+class _ContextDecorator(Protocol):
+    """The same for functions whose first argument is the running job."""
+
+    @overload
+    def __call__(self, func: Callable[Concatenate[RunningJob, P], Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, func: Callable[Concatenate[RunningJob, P], R], /) -> Task[P, R]: ...
+
+
+@overload
+def task(func: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+
+
 @overload
 def task(func: Callable[P, R], /) -> Task[P, R]: ...
 
@@ -329,10 +383,11 @@ def task(
     max_attempts: int | None = ...,
     backoff: Backoff | None = ...,
     retain: Retain | None = ...,
+    timeout: Length | None = ...,
     name: str | None = ...,
     aliases: Sequence[str] = ...,
     takes_context: Literal[False] = ...,
-) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+) -> _Decorator: ...
 
 
 @overload
@@ -343,10 +398,11 @@ def task(
     max_attempts: int | None = ...,
     backoff: Backoff | None = ...,
     retain: Retain | None = ...,
+    timeout: Length | None = ...,
     name: str | None = ...,
     aliases: Sequence[str] = ...,
     takes_context: Literal[True],
-) -> Callable[[Callable[Concatenate[RunningJob, P], R]], Task[P, R]]: ...
+) -> _ContextDecorator: ...
 
 
 def task(func: Callable[..., Any] | None = None, /, **options: Any) -> Any:
@@ -354,8 +410,10 @@ def task(func: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
     `queue`, `priority` (-100..100, higher first), `max_attempts` (3: begun at most three times), `backoff` (a policy),
     `retain` (how long the job is kept after its end: seconds or a timedelta, or a mapping by completed, dead and
-    cancelled; 0 = not kept), `name` (default: module and qualified name), `aliases` (old names that still find it),
-    `takes_context` (the running job is passed as first argument). TypeError names an option that there is not.
+    cancelled; 0 = not kept), `timeout` (how long a run may take, seconds or a timedelta: then JobTimeout is raised in
+    it, and its process is ended when that does not help), `name` (default: module and qualified name), `aliases` (old
+    names that still find it), `takes_context` (the running job is passed as first argument). TypeError names an option
+    that there is not. An `async def` runs on an event loop of the worker's process.
     """
     if func is None:
         _check_decorator_options(options)
@@ -380,9 +438,7 @@ def _make_task(func: Callable[..., Any], options: Mapping[str, Any]) -> Task[...
             f"task decorates a function, not {type(func).__name__}: under @staticmethod or @classmethod, decorate the "
             "function itself."
         )
-    if inspect.iscoroutinefunction(func) or inspect.isasyncgenfunction(func):
-        raise TypeError(f"{func.__qualname__} is async; this version runs plain functions: wrap it in asyncio.run.")
-    if inspect.isgeneratorfunction(func):
+    if inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func):
         raise TypeError(f"{func.__qualname__} is a generator, whose body would never run: make it a function.")
     if "." in func.__qualname__.rpartition("<locals>")[2].strip(".") and _first_parameter(func) in ("self", "cls"):
         raise TypeError(
@@ -404,7 +460,8 @@ def _make_task(func: Callable[..., Any], options: Mapping[str, Any]) -> Task[...
     if not isinstance(takes_context, bool):
         raise TypeError(f"takes_context must be True or False, not {takes_context!r}.")
     own = Options(**{key: value for key, value in options.items() if key not in _NAMING})
-    made: Task[..., Any] = Task(func, name, own, takes_context=takes_context)
+    kind = AsyncTask if inspect.iscoroutinefunction(func) else Task
+    made: Task[..., Any] = kind(func, name, own, takes_context=takes_context)
     registry.register(made, aliases)
     return made
 

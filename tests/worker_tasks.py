@@ -4,12 +4,17 @@ lines are appended whole, so that many processes can share it.
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import time
 from pathlib import Path
 
+from asgiref.sync import sync_to_async
+
 import echoq_django as echoq
+
+SOON = echoq.Fixed(ms=10)
 
 
 def write_down(ledger: str, *words: object) -> None:
@@ -218,3 +223,83 @@ HOARD: list[bytes] = []
 def hoard(megabytes: int) -> None:
     """Take memory and never give it back."""
     HOARD.append(b"x" * (megabytes * 2**20))
+
+
+# ── Coroutine functions ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@echoq.task(queue="q", name="meet")
+async def meet(ledger: str, release: str) -> None:
+    """Sleep until somebody makes the file, so that many can be seen to run at once."""
+    write_down(ledger, "began", me(), os.getpid())
+    try:
+        while not Path(release).exists():
+            await asyncio.sleep(0.05)
+    except asyncio.CancelledError:
+        write_down(ledger, "cancelled", me())
+        raise
+    write_down(ledger, "ended", me(), os.getpid())
+
+
+@echoq.task(queue="q", name="echo_later")
+async def echo_later(value: object) -> object:
+    await asyncio.sleep(0)
+    return value
+
+
+@echoq.task(queue="q", name="fail_later", max_attempts=2, backoff=SOON)
+async def fail_later(ledger: str) -> None:
+    await asyncio.sleep(0)
+    raise ValueError("boom")
+
+
+@echoq.task(queue="q", name="tell_later", takes_context=True)
+async def tell_later(job: echoq.RunningJob, ledger: str) -> None:
+    await job.acheckpoint(progress={"at": 1})
+    write_down(ledger, "told", job.id, job.attempts)
+    await sync_to_async(lambda: write_down(ledger, "outside", me()))()
+
+
+@echoq.task(queue="q", name="ignore_cancel")
+async def ignore_cancel(ledger: str) -> None:
+    write_down(ledger, "began", me())
+    try:
+        await asyncio.sleep(60)
+    except asyncio.CancelledError:
+        write_down(ledger, "cancelled", me())
+
+
+@echoq.task(queue="q", name="block_loop")
+async def block_loop(ledger: str, release: str) -> None:
+    """Hold the event loop, as a coroutine should not."""
+    write_down(ledger, "began", me(), os.getpid())
+    spin_until(release)
+
+
+@echoq.task(queue="q", name="nap_later")
+async def nap_later(ledger: str, seconds: float) -> None:
+    await asyncio.sleep(seconds)
+    write_down(ledger, "napped", me(), os.getpid())
+
+
+@echoq.task(queue="q", name="leak_later")
+async def leak_later() -> None:
+    """Leave a transaction open, with a lock on the whole database."""
+    await sync_to_async(_leak)()
+
+
+def _leak() -> None:
+    from django.db import transaction
+
+    transaction.atomic().__enter__()
+    insert.func()
+
+
+@echoq.task(queue="q", name="insert_later")
+async def insert_later() -> None:
+    await sync_to_async(insert.func)()
+
+
+@echoq.task(queue="q", name="count_later")
+async def count_later() -> int:
+    return int(await sync_to_async(count_rows.func)())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import math
 import os
 import select
 import signal
@@ -22,12 +23,14 @@ from echoq_django.connections import LOST, Wire, make_pool
 from echoq_django.errors import EchoQError
 from echoq_django.records import Settlement
 from echoq_django.worker.bell import Bell
+from echoq_django.worker.coroutines import Coroutines
 from echoq_django.worker.execution import watch_connections
 from echoq_django.worker.executor import Executor, Source, take_from
 from echoq_django.worker.limits import Limits, Meter
+from echoq_django.worker.threads import run_or_end, start_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from echoq_django.queues import Queue
     from echoq_django.worker.hands import Table
@@ -50,6 +53,9 @@ TICK_SECONDS: Final = 0.01
 """How often the housekeeper looks while hands of several jobs are out."""
 LINGER_TICKS: Final = 20
 """How many ticks without a hand it stays awake, so that a stream of hands does not wake it each time."""
+LOOP_TICKS: Final = 5
+"""For how many ticks the event loop begins nothing before what waits for it is given back."""
+LONGEST_SLEEP_MS: Final = 1_000_000
 PAY_SECONDS: Final = 0.2
 """How long the housekeeper waits for Redis before it tries again."""
 WORKER_TIMEOUT: Final = 5.0
@@ -74,6 +80,14 @@ def run_child(
     bell = Bell(pool, [queue for queue, _ in queues], number)
     stopping = threading.Event()
     housekeeper = Housekeeper(orders, bell, stopping, Wire(pool))
+    coroutines = Coroutines(
+        child=child,
+        berths=table.berths(number),
+        pool=pool,
+        queues=[queue for queue, _ in queues],
+        stopping=stopping,
+        on_waiting=housekeeper.nudge,
+    )
     meter = Meter(limits)
 
     def end_at_a_limit(*, is_idle: bool = False) -> None:
@@ -82,6 +96,7 @@ def run_child(
             logger.info("Child %s makes room for a fresh process after %s.", child, limit)
             stopping.set()
             bell.alarm()
+            coroutines.wake()
 
     executors = [
         Executor(
@@ -91,28 +106,27 @@ def run_child(
             pool=pool,
             queues=queues,
             bell=bell,
+            coroutines=coroutines,
             stopping=stopping,
             on_unregistered=lambda: _report(reports),
             on_hand=housekeeper.nudge,
             on_hand_done=end_at_a_limit,
             on_idle=lambda: end_at_a_limit(is_idle=True),
             on_owed=lambda: housekeeper.pay(at_once=True),
+            on_deadline=housekeeper.expect,
         )
         for thread in range(table.threads)
     ]
     housekeeper.executors = executors
-    for region in table.of_child(number):
+    housekeeper.coroutines = coroutines
+    for region in table.regions(number):
         region.busy = True
-    threading.Thread(target=_run_or_end, args=(housekeeper.run,), name="echoq-housekeeper", daemon=True).start()
-    others = [
-        threading.Thread(target=_run_or_end, args=(executor.run,), name=f"echoq-{executor.thread}", daemon=True)
-        for executor in executors[1:]
-    ]
-    for thread in others:
-        thread.start()
-    _run_or_end(executors[0].run)
+    start_thread(housekeeper.run, "echoq-housekeeper")
+    others = [start_thread(executor.run, f"echoq-{executor.thread}") for executor in executors[1:]]
+    run_or_end(executors[0].run)
     for thread in others:
         thread.join()
+    coroutines.drain()
     housekeeper.pay(at_once=True)
     bell.close()
 
@@ -134,16 +148,6 @@ def prepare_process(parent: int) -> None:
         libc.prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
     if os.getppid() != parent:  # it died before the kernel was told
         os._exit(1)
-
-
-def _run_or_end(run: Callable[[], None]) -> None:
-    """Run a thread of ours; a fault in it ends the process, whose supervisor hands its jobs back."""
-    try:
-        run()
-    except BaseException:
-        logger.exception("A thread of process %d failed; the process ends.", os.getpid())
-        logging.shutdown()
-        os._exit(70)
 
 
 def _report(reports: int) -> None:
@@ -174,7 +178,8 @@ class Housekeeper:
     """Obeys the supervisor, and takes from a slow job what waits behind it.
 
     While hands of several jobs are out it looks every 10 ms; an executor that begins nothing from one look to the next
-    runs a long job, so what its hand has finished is settled and what it has not begun is given back.
+    runs a long job, so what its hand has finished is settled and what it has not begun is given back. The same goes for
+    what waits for the event loop. It also interrupts jobs whose time is over.
     """
 
     def __init__(self, orders: int, bell: Bell, stopping: threading.Event, wire: Wire) -> None:
@@ -183,10 +188,12 @@ class Housekeeper:
         self._stopping = stopping
         self._wire = wire
         self.executors: list[Executor] = []
+        self.coroutines: Coroutines
         self._owed: list[Owed] = []
         self._pay_at = 0.0
         self._paying = threading.Lock()
         self._asleep = False
+        self._sleeps_until = 0.0
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
 
@@ -196,18 +203,25 @@ class Housekeeper:
             self._asleep = False
             os.write(self._wake_write, b"!")
 
+    def expect(self, deadline: float) -> None:
+        """Note that something is to be looked at then (monotonic); costs a write only when it would sleep longer."""
+        if deadline < self._sleeps_until:
+            os.write(self._wake_write, b"!")
+
     def run(self) -> None:
         """Look and obey until the process ends."""
         idle_ticks = LINGER_TICKS
         seen = [(0, False)] * len(self.executors)
+        stuck_ticks, loop_begun = 0, 0
         poller = select.poll()
         poller.register(self._orders, select.POLLIN)
         poller.register(self._wake_read, select.POLLIN)
         while True:
             self._asleep = idle_ticks >= LINGER_TICKS
-            if self._asleep and any(executor.hand_out for executor in self.executors):
+            if self._asleep and (any(executor.hand_out for executor in self.executors) or self.coroutines.waiting):
                 self._asleep = False  # it came between the last look and the sleep
-            events = poller.poll(None if self._asleep else int(TICK_SECONDS * 1000))
+            events = poller.poll(self._sleep_ms())
+            self._sleeps_until = 0.0
             for descriptor, _ in events:
                 if descriptor == self._wake_read:
                     self._drain()
@@ -216,13 +230,33 @@ class Housekeeper:
                     if self._stopping.is_set():
                         poller.unregister(self._orders)
                         self._watch_parent()
+            for executor in self.executors:
+                if executor.deadline.at is not None:
+                    executor.deadline.enforce()
             looked = [(executor.begun, executor.hand_out) for executor in self.executors]
             for executor, before, now in zip(self.executors, seen, looked, strict=True):
                 if now[1] and before == now:
                     self._relieve(executor)
             self.pay()
             seen = looked
-            idle_ticks = 0 if self._owed or any(out for _, out in looked) else idle_ticks + 1
+            waiting = self.coroutines.waiting
+            stuck_ticks = stuck_ticks + 1 if waiting and loop_begun == self.coroutines.begun else 0
+            loop_begun = self.coroutines.begun
+            if stuck_ticks > LOOP_TICKS:
+                self.coroutines.give_back_waiting()
+            is_idle = not (self._owed or waiting or any(out for _, out in looked))
+            idle_ticks = idle_ticks + 1 if is_idle else 0
+
+    def _sleep_ms(self) -> int | None:
+        """Answer how long to sleep: a tick, or until the first deadline; None for until something happens."""
+        if not self._asleep:
+            return int(TICK_SECONDS * 1000)
+        self._sleeps_until = math.inf  # from here on whoever arms a deadline wakes us
+        first = min((at for executor in self.executors if (at := executor.deadline.waits_until)), default=None)
+        if first is None:
+            return None
+        self._sleeps_until = first
+        return min(LONGEST_SLEEP_MS, max(0, math.ceil((first - time.monotonic()) * 1000)))
 
     def pay(self, *, at_once: bool = False) -> None:
         """Settle what was taken from executors; what fails for want of Redis stays owed."""
@@ -241,8 +275,7 @@ class Housekeeper:
                 except (EchoQError, redis.RedisError) as error:
                     logger.error("A slow job's neighbours are left to their leases: %s", error)
                 self._owed.remove(owed)
-                with owed.executor.relief:
-                    owed.executor.relieving.difference_update(owed.tickets)
+                owed.executor.forget(owed.tickets)
 
     def _drain(self) -> None:
         try:
@@ -256,6 +289,7 @@ class Housekeeper:
         if STOP in order:
             self._stopping.set()
             self._bell.alarm()
+            self.coroutines.wake()
 
     def _watch_parent(self) -> None:
         """Keep waiting for the end of the supervisor's pipe, in a thread of its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -23,6 +24,7 @@ from echoq_django.errors import (
     Cancel,
     Fail,
     JobCancelled,
+    JobTimeout,
     LeaseLost,
     Retry,
     Snooze,
@@ -31,12 +33,18 @@ from echoq_django.errors import (
 from echoq_django.payloads import decode_envelope, encode_value
 from echoq_django.records import JobRecord, Settlement
 from echoq_django.states import JobState
+from echoq_django.tasks import NO_TIMEOUT_MS
+from echoq_django.worker.hands import CANCELLED, LOST
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from echoq_django.backoff import Backoff
     from echoq_django.payloads import Envelope
     from echoq_django.records import Claimed
     from echoq_django.tasks import Task
+    from echoq_django.worker.deadlines import Deadline
+    from echoq_django.worker.hands import Places
 
 logger = logging.getLogger("echoq.job")
 
@@ -46,20 +54,35 @@ DEFAULT_MAX_ATTEMPTS: Final = 3
 
 
 class Execution:
-    """Runs the jobs of one executor. What the settings say is read once, when the executor starts."""
+    """Runs the jobs of one queue for one executor or event loop. What the settings say is read once.
 
-    def __init__(self, queue: str) -> None:
+    `deadline` interrupts a job that takes too long, `places` tell it what the supervisor heard of it, and `pass_on` is
+    given the jobs of coroutine functions; without them the limits are not enforced, and there are no coroutines.
+    """
+
+    def __init__(
+        self,
+        queue: str,
+        *,
+        deadline: Deadline | None = None,
+        places: Places | None = None,
+        pass_on: Callable[[Claimed, Envelope, Task[..., Any]], Settlement] | None = None,
+    ) -> None:
         current = settings()
         self._queue = queue
+        self._deadline = deadline
+        self._places = places
+        self._pass_on = pass_on
+        self._timeouts: dict[Task[..., Any], int] = {}
         self._pid = os.getpid()
         self._unknown_grace_ms = current.unknown_task_grace_ms
         self._most_bytes = current.max_payload_bytes
 
-    def run(self, claimed: Claimed) -> Settlement | None:
-        """Run a job; None when it is completed with nothing to keep, else its settlement.
+    def run(self, claimed: Claimed, place: int = 0) -> Settlement | None:
+        """Run the job at a place of the hand; None when it is completed with nothing to keep, else its settlement.
 
-        Never raises: whatever the task raises, BaseException included, becomes a settlement. A lost lease answers the
-        verb `lost`, which is not sent.
+        Never raises: whatever the task raises, BaseException included, becomes a settlement. Two verbs are not sent: a
+        lost lease answers `lost`, a job that the event loop has by now `passed`.
         """
         try:
             envelope = decode_envelope(claimed.payload)
@@ -70,14 +93,17 @@ class Execution:
             task = registry.lookup(envelope.task)
         except UnknownTask as error:
             return self._put_back_unknown(claimed, error)
-        holder = _Holder(claimed, envelope, self._queue)
+        if task.is_async and self._pass_on is not None:
+            return self._pass_on(claimed, envelope, task)
+        holder = _Holder(claimed, envelope, self._queue, self._places, place)
         mark = jobs.running.set(holder)
+        timeout_ms = self.timeout_of(claimed, task)
         try:
             try:
-                if task.takes_context:
-                    value = task.func(holder.job(), *envelope.args, **envelope.kwargs)
+                if timeout_ms and self._deadline is not None:
+                    value = self._call_in_time(self._deadline, timeout_ms, holder, task)
                 else:
-                    value = task.func(*envelope.args, **envelope.kwargs)
+                    value = holder.call(task)
             finally:
                 if os.getpid() != self._pid:
                     _end_fork()
@@ -85,11 +111,57 @@ class Execution:
             return self._settle_raised(claimed, task, error)
         finally:
             jobs.running.reset(mark)
-        if value is None:
-            return None
+        return None if value is None else self._settle_value(claimed, task, value)
+
+    async def run_coroutine(
+        self, claimed: Claimed, envelope: Envelope, task: Task[..., Any], place: int, why: Callable[[], Any]
+    ) -> Settlement | None:
+        """Do as `run`, on an event loop. `why` answers for what a cancellation stands: an exception, or None."""
+        holder = _Holder(claimed, envelope, self._queue, self._places, place)
+        jobs.running.set(holder)
+        try:
+            try:
+                value = await holder.call(task)
+            finally:
+                if os.getpid() != self._pid:
+                    _end_fork()
+        except BaseException as error:  # noqa: BLE001 (as in `run`)
+            reason = why() if isinstance(error, asyncio.CancelledError) else None
+            if reason is None:
+                return self._settle_raised(claimed, task, error)
+            reason.__cause__ = error
+            return self._settle_raised(claimed, task, reason)
+        return None if value is None else self._settle_value(claimed, task, value)
+
+    def timeout_of(self, claimed: Claimed, task: Task[..., Any]) -> int:
+        """Answer how long a job may run, in ms; 0 for as long as it likes."""
+        timeout_ms = self._timeouts.get(task)
+        if timeout_ms is None:
+            timeout_ms = self._timeouts[task] = task.plan().timeout_ms or 0
+        if claimed.fields:
+            timeout_ms = int(claimed.fields.get("timeout", timeout_ms))
+        return timeout_ms if timeout_ms < NO_TIMEOUT_MS else 0
+
+    def retry_ms(self, claimed: Claimed, task: Task[..., Any]) -> int:
+        """Answer how long the job waits for its next run when this one fails."""
+        return delay_ms(_policy(claimed, task), max(1, claimed.counted))
+
+    def _call_in_time(self, deadline: Deadline, timeout_ms: int, holder: _Holder, task: Task[..., Any]) -> Any:
+        retry_ms = self.retry_ms(holder.claimed, task)
+        try:
+            deadline.arm(timeout_ms, retry_ms)
+            return holder.call(task)
+        finally:
+            try:
+                if os.getpid() != self._pid:
+                    _end_fork()  # before a lock that the fork may have left closed
+            finally:
+                deadline.disarm()
+
+    def _settle_value(self, claimed: Claimed, task: Task[..., Any], value: Any) -> Settlement:
         if type(value) is CoroutineType:  # isinstance would ask a lazy value what it is
             value.close()
-            unrun = TypeError("the task returned a coroutine, which nobody runs: wrap it in asyncio.run")
+            unrun = TypeError("the task returned a coroutine, which nobody runs: make it an async def, or await it")
             return self._settle_raised(claimed, task, unrun)
         try:
             return Settlement("complete", claimed.ticket, "", self._kept(value))
@@ -130,8 +202,10 @@ class Execution:
         if isinstance(error, LeaseLost) and (error.job_id, error.token) == (claimed.id, claimed.token):
             logger.warning("job.lost %s %s: %s", claimed.id, task.name, error, extra=extra)
             return Settlement("lost", ticket)
+        if isinstance(error, JobTimeout) and error.timeout is None:
+            error = _told_in_full(error, claimed, self.timeout_of(claimed, task))
         counted = claimed.counted
-        wait_ms = error.delay_ms if isinstance(error, Retry) else delay_ms(_policy(claimed, task), max(1, counted))
+        wait_ms = error.delay_ms if isinstance(error, Retry) else self.retry_ms(claimed, task)
         if counted >= int(claimed.fields.get("max_attempts", DEFAULT_MAX_ATTEMPTS)):
             logger.error(
                 "job.dead %s %s after %d attempts", claimed.id, task.name, counted, exc_info=error, extra=extra
@@ -146,18 +220,27 @@ class Execution:
 class _Holder(jobs.Running):
     """What `current_job()` finds; makes the handle when somebody asks for it."""
 
-    __slots__ = ("_claimed", "_envelope", "_job", "_queue")
+    __slots__ = ("_envelope", "_job", "_place", "_places", "_queue", "claimed")
 
-    def __init__(self, claimed: Claimed, envelope: Envelope, queue: str) -> None:
-        self._claimed = claimed
+    def __init__(self, claimed: Claimed, envelope: Envelope, queue: str, places: Places | None, place: int) -> None:
+        self.claimed = claimed
         self._envelope = envelope
         self._queue = queue
+        self._places = places
+        self._place = place
         self._job: jobs.RunningJob | None = None
+
+    def call(self, task: Task[..., Any]) -> Any:
+        """Call the task's function."""
+        envelope = self._envelope
+        if task.takes_context:
+            return task.func(self.job(), *envelope.args, **envelope.kwargs)
+        return task.func(*envelope.args, **envelope.kwargs)
 
     def job(self) -> jobs.RunningJob:
         job = self._job
         if job is None:
-            claimed = self._claimed
+            claimed = self.claimed
             fields = {name: value.encode() for name, value in claimed.fields.items()}
             fields |= {
                 "state": JobState.ACTIVE.encode(),
@@ -166,8 +249,28 @@ class _Holder(jobs.Running):
             }
             job = jobs.RunningJob.from_record(JobRecord(claimed.id, fields, None), self._queue)
             job.ticket = claimed.ticket
+            job.told = self._told
             self._job = job
         return job
+
+    def _told(self) -> BaseException | None:
+        """Answer what the supervisor has heard of the job meanwhile, as it is raised in it; None for nothing."""
+        return None if self._places is None else told_of(self.claimed, self._places, self._place)
+
+
+def told_of(claimed: Claimed, places: Places, place: int) -> BaseException | None:
+    """Answer what Redis said of a job when its lease was last extended, as it is raised in it; None for nothing."""
+    word = places.told(place, claimed.ticket)
+    if word == CANCELLED:
+        return JobCancelled(claimed.id)
+    return LeaseLost(claimed.id, claimed.token) if word == LOST else None
+
+
+def _told_in_full(error: JobTimeout, claimed: Claimed, timeout_ms: int) -> JobTimeout:
+    """Name the job and the limit, which an exception that was set from outside does not know."""
+    full = JobTimeout(claimed.id, timeout_ms / 1000)
+    full.__cause__, full.__traceback__ = error.__cause__, error.__traceback__
+    return full
 
 
 def _end_fork() -> NoReturn:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import redis
 
@@ -17,15 +17,20 @@ from echoq_django.connections import LOST, Wire, plain_command
 from echoq_django.errors import EchoQError
 from echoq_django.queues import Exchange, Queue
 from echoq_django.records import Claimed, Exchanged, Settlement
+from echoq_django.worker.coroutines import Run
+from echoq_django.worker.deadlines import Deadline
 from echoq_django.worker.execution import Execution, end_transactions, mend_connections, threads_with_connections
-from echoq_django.worker.hands import BEGUN, CAPACITY, DECIDED, FINISHED
+from echoq_django.worker.hands import BEGUN, CAPACITY, DECIDED, FINISHED, PASSED, WAITING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from redis.connection import ConnectionPool
 
+    from echoq_django.payloads import Envelope
+    from echoq_django.tasks import Task
     from echoq_django.worker.bell import Bell
+    from echoq_django.worker.coroutines import Coroutines
     from echoq_django.worker.hands import Region
 
 logger = logging.getLogger("echoq.worker")
@@ -37,11 +42,15 @@ SLOW_SECONDS: Final = 0.005
 """Jobs that take longer on the average travel alone."""
 HAND_SECONDS: Final = 0.02
 """How long a hand may be expected to take."""
+LONG_SECONDS: Final = 0.2
+"""A hand that took longer may have been taken by the supervisor in part."""
 LOOK_SECONDS: Final = 0.02
 """How often an executor that is never idle looks for bells of queues that were empty."""
 RECONNECT: Final = Exponential(base_ms=50, cap_ms=2_000)
 UNREGISTERED_PAUSE: Final = 0.1
 RELIEF_PAUSE: Final = 0.1
+BERTH_PAUSE: Final = 0.2
+"""How long an executor waits for a free berth before it looks again at all else."""
 BROKEN_PAUSE: Final = 5.0
 """Seconds for which a queue is left alone whose keys cannot be used."""
 
@@ -62,6 +71,8 @@ class Source:
         self.owes_sweep = False
         self.shunned_until = 0.0
         self.size = 1
+        self.has_coroutines = False
+        """Whether the last hand had some: then no more is claimed than there are berths."""
         self.done: deque[str] = deque()
         self.outcomes: deque[Settlement] = deque()
 
@@ -69,10 +80,12 @@ class Source:
 class Hand:
     """What came with one claim and has not begun."""
 
-    __slots__ = ("source", "todo")
+    __slots__ = ("source", "tickets", "todo")
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, tickets: Sequence[str] = ()) -> None:
         self.source = source
+        self.tickets = tickets
+        """All of it, by place."""
         self.todo: deque[tuple[int, Claimed]] = deque()
 
 
@@ -93,12 +106,14 @@ class Executor:
         pool: ConnectionPool,
         queues: Sequence[tuple[Queue, int]],
         bell: Bell,
+        coroutines: Coroutines,
         stopping: threading.Event,
         on_unregistered: Callable[[], None],
         on_hand: Callable[[], None],
         on_hand_done: Callable[[], None],
         on_idle: Callable[[], None],
         on_owed: Callable[[], None],
+        on_deadline: Callable[[float], None],
     ) -> None:
         lease_ms = settings().lease_ms
         self.child = child
@@ -106,11 +121,10 @@ class Executor:
         self.region = region
         self.wire = Wire(pool)
         self.bell = bell
+        self.coroutines = coroutines
         self.stopping = stopping
-        self.sources = [
-            Source(number, queue, Exchange(queue, child, thread, lease_ms=lease_ms), Execution(queue.name))
-            for number, (queue, _) in enumerate(queues)
-        ]
+        self.deadline = Deadline(region, on_deadline)
+        self.sources = [self._make_source(number, queue, lease_ms=lease_ms) for number, (queue, _) in enumerate(queues)]
         self._turns = _weighted_turns([weight for _, weight in queues])
         self._turn = 0
         self._look_at = 0.0
@@ -121,6 +135,11 @@ class Executor:
         self._on_owed = on_owed
         self._failures = 0
         self._after_idling = False
+        self._berths: list[int] = []
+        """Those that are reserved for what comes with the next claim."""
+        self._met_coroutine = False
+        self._taken: set[str] = set()
+        """The tickets of a hand of which the supervisor took what had not begun: its outcomes may be there already."""
         self.hand = Hand(self.sources[0])
         self.relief = threading.Lock()
         self.relieving: set[str] = set()
@@ -130,6 +149,7 @@ class Executor:
 
     def run(self) -> None:
         """Claim, run and settle until stopping; then settle what is left."""
+        self.deadline.bind()
         while not self.stopping.is_set():
             source = self._next_source()
             if source is None:
@@ -137,12 +157,32 @@ class Executor:
                 continue
             if source is not self.hand.source:
                 self._settle(self.hand.source)
-            self._serve(source, self._exchange(source, source.size))
+            limit = self._reserve(source, source.size)
+            if limit:
+                self._serve(source, self._exchange(source, limit))
+                self._give_berths_back()
         for source in self.sources:
             self._settle(source)
         if not (self.relieving or any(source.done or source.outcomes for source in self.sources)):
             self.region.clear()
         self.wire.close()
+
+    def _make_source(self, number: int, queue: Queue, *, lease_ms: int) -> Source:
+        def pass_on(claimed: Claimed, envelope: Envelope, task: Task[..., Any]) -> Settlement:
+            return self._pass_on(source, claimed, envelope, task)
+
+        execution = Execution(queue.name, deadline=self.deadline, places=self.region, pass_on=pass_on)
+        source = Source(number, queue, Exchange(queue, self.child, self.thread, lease_ms=lease_ms), execution)
+        return source
+
+    def forget(self, tickets: Sequence[str]) -> None:
+        """Note, for the housekeeper, that it has settled what it took: the supervisor need not know of it any more."""
+        with self.relief:
+            gone = self.relieving.intersection(tickets)
+            for place, ticket in enumerate(self.hand.tickets):
+                if ticket in gone:
+                    self.region.set_state(place, PASSED)
+            self.relieving -= gone
 
     # ── Turns ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -153,9 +193,14 @@ class Executor:
         for _ in self._turns:
             source = self.sources[self._turns[self._turn]]
             self._turn = (self._turn + 1) % len(self._turns)
-            if (source.may_have_work or source.owes_sweep) and not self._is_shunned(source):
+            if (source.may_have_work or source.owes_sweep) and not self._is_put_off(source):
                 return source
         return None
+
+    def _is_put_off(self, source: Source) -> bool:
+        return self._is_shunned(source) or (
+            source.has_coroutines and self.coroutines.is_full and not self.coroutines.may_try
+        )
 
     def _is_shunned(self, source: Source) -> bool:
         return source.shunned_until > 0 and source.shunned_until > time.monotonic()
@@ -178,18 +223,51 @@ class Executor:
         self._settle(self.hand.source)
         self._on_idle()
         self.region.busy = False
+        if any(source.may_have_work and source.has_coroutines for source in self.sources) and self.coroutines.is_full:
+            self.coroutines.wait_for_berth(BERTH_PAUSE)
+            self.region.busy = True
+            return
         shunned = [source.shunned_until for source in self.sources if self._is_shunned(source)]
         number = self.bell.wait(min(shunned, default=None))
         woken = [self.sources[number]] if number is not None else self.sources
         for source in woken:
             source.may_have_work = True
         self._after_idling = True
-        chosen = next((source for source in woken if not self._is_shunned(source)), None)
-        if self.stopping.is_set() or chosen is None:
+        chosen = next((source for source in woken if not self._is_put_off(source)), None)
+        if self.stopping.is_set() or chosen is None or not self._reserve(chosen, 1):
             self.bell.hand_over()
             return
         self.region.busy = True
         self._serve(chosen, self._exchange(chosen, 1, holding_role=True))
+        self._give_berths_back()
+
+    # ── Berths for coroutines ───────────────────────────────────────────────────────────────────────────────
+
+    def _reserve(self, source: Source, most: int) -> int:
+        """Answer how much to claim: where coroutines are expected no more than there are berths, which are reserved.
+
+        Without a free berth one is claimed now and then all the same, since it may be a plain function's job.
+        """
+        if not source.has_coroutines:
+            return most
+        self._berths = self.coroutines.reserve(most)
+        return len(self._berths) or self.coroutines.take_try()
+
+    def _give_berths_back(self) -> None:
+        if self._berths:
+            self.coroutines.free(self._berths)
+            self._berths = []
+
+    def _pass_on(self, source: Source, claimed: Claimed, envelope: Envelope, task: Task[..., Any]) -> Settlement:
+        """Give a coroutine's job to the event loop; without a free berth it goes back, and costs nothing."""
+        self._met_coroutine = True
+        if not self._berths:
+            self._berths = self.coroutines.reserve(1)
+        if not self._berths:
+            return Settlement("release", claimed.ticket)
+        run = Run(source.number, claimed, envelope, task, self._berths.pop())
+        self.coroutines.submit(run)
+        return Settlement("passed", claimed.ticket)
 
     # ── One hand ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -210,19 +288,23 @@ class Executor:
     def _run_hand(self, source: Source, answer: Exchanged) -> None:
         claimed = answer.claimed
         region, run = self.region, source.execution.run
-        region.put(source.number, [job.ticket for job in claimed])
+        tickets = [job.ticket for job in claimed]
+        region.put(source.number, tickets)
         thread = threading.get_ident()
         mend_connections(thread, after_idling=self._after_idling)
         self._after_idling = False
-        hand = Hand(source)
+        hand = Hand(source, tickets)
         todo, done = hand.todo, source.done
         todo.extend(enumerate(claimed))
         self.hand = hand
-        if len(claimed) > 1:
+        self._taken = set()
+        is_many = len(claimed) > 1
+        if is_many:
             self.hand_out = True
             self._on_hand()
         began = time.monotonic()
         ran = 0
+        self._met_coroutine = False
         if job_logger.isEnabledFor(logging.DEBUG):
             run = partial(_run_aloud, run, source.queue.name)
         while True:
@@ -232,19 +314,33 @@ class Executor:
                 break
             self.begun += 1
             region.set_state(place, BEGUN)
-            outcome = run(job)
+            if is_many and region.is_taken(place):
+                self._give_back(source, place, job)
+                continue
+            outcome = run(job, place)
             ran += 1
             if thread in threads_with_connections:
                 end_transactions()
             if outcome is None:
                 done.append(job.ticket)
                 region.set_state(place, FINISHED)
+            elif outcome.verb == "passed":
+                region.set_state(place, PASSED)
             elif outcome.verb != "lost":
                 source.outcomes.append(outcome)
-                region.set_state(place, DECIDED)
+                region.set_state(place, WAITING if outcome.verb == "release" else DECIDED)
         self.hand_out = False
-        self._adapt(source, len(claimed), ran, time.monotonic() - began)
+        seconds = time.monotonic() - began
+        if is_many and seconds > LONG_SECONDS and any(map(region.is_taken, range(len(claimed)))):
+            self._taken = set(tickets)
+        source.has_coroutines = self._met_coroutine
+        self._adapt(source, len(claimed), ran, seconds)
         self._on_hand_done()
+
+    def _give_back(self, source: Source, place: int, job: Claimed) -> None:
+        """Give back a job that the supervisor took at the very moment of its beginning: harmless if it did so too."""
+        self.region.set_state(place, WAITING)
+        source.outcomes.append(Settlement("release", job.ticket))
 
     def _adapt(self, source: Source, claimed: int, ran: int, seconds: float) -> None:
         """Choose the size of the next hand: double while jobs are short and the hand came full, else one by one."""
@@ -293,6 +389,8 @@ class Executor:
             return None
         self._failures = 0
         for ticket, why in answer.refused:
+            if ticket in self._taken:
+                continue
             logger.warning("job.refused %s: its outcome came too late (%s)", ticket, why, extra={"ticket": ticket})
         return answer
 
@@ -339,7 +437,7 @@ class Executor:
         """Settle again, and give back what Redis says we own and we do not know; answers whether that was done."""
         completed, outcomes = take_from(source.done.popleft), take_from(source.outcomes.popleft)
         with self.relief:
-            keep = list(self.relieving)
+            keep = [*self.relieving, *self.coroutines.tickets()]
         try:
             self.wire.ask(source.exchange.script, source.exchange.command(0, completed, outcomes))
             Queue(source.queue.name, self.wire).sweep(f"{self.child}:{self.thread}", keep)
@@ -353,7 +451,7 @@ class Executor:
             return False
         source.owes_sweep = False
         source.may_have_work = True
-        if not keep:
+        if not self.relieving:
             self.region.clear()
         if self._failures:
             self._failures = 0
@@ -377,12 +475,14 @@ class Executor:
                 logger.error("job.unsettled %s %s: %s", settlement.verb, settlement.ticket, error)
 
 
-def _run_aloud(run: Callable[[Claimed], Settlement | None], queue: str, job: Claimed) -> Settlement | None:
+def _run_aloud(
+    run: Callable[[Claimed, int], Settlement | None], queue: str, job: Claimed, place: int
+) -> Settlement | None:
     """Run a job between two lines of the log; used when DEBUG is on, since a line costs more than a small job."""
     extra = {"job_id": job.id, "queue": queue, "attempts": job.token}
     job_logger.debug("job.begun %s on %s", job.id, queue, extra=extra)
     began = time.monotonic()
-    outcome = run(job)
+    outcome = run(job, place)
     word = "completed" if outcome is None else outcome.verb
     seconds = time.monotonic() - began
     job_logger.debug(

@@ -141,6 +141,8 @@ def test_a_payload_is_measured_in_bytes_of_what_is_sent(store, configure):
     [
         *(("max_attempts", value, ValueError) for value in (0, -1, 2**53)),
         *(("max_attempts", value, TypeError) for value in (True, 1.5, "3")),
+        *(("timeout", value, ValueError) for value in (0, -1, float("nan"), float("inf"), 1e15, timedelta(0))),
+        *(("timeout", value, TypeError) for value in (True, "3", [1])),
         *(("backoff", value, TypeError) for value in (5, "fixed", echoq.Fixed)),
         *(("retain", value, ValueError) for value in (-1, float("nan"), timedelta(-1), {"done": 5}, {5: 5})),
         *(("retain", value, ValueError) for value in ({"dead": -5}, {"dead": float("inf")})),

@@ -126,6 +126,8 @@ def test_a_url_is_kept_as_it_is_written(url):
             'ECHOQ["QUEUES"]["mail"]["priority"] must be from -100 to 100',
         ),
         ("QUEUES", {"mail": {"max_attempts": 0}}, '["max_attempts"] must be from 1 to'),
+        ("QUEUES", {"mail": {"timeout": 0}}, '["timeout"] must be longer than zero'),
+        ("QUEUES", {"mail": {"timeout": "1m"}}, '["timeout"] must be a timedelta or seconds'),
         ("QUEUES", {"mail": {"max_attempts": True}}, '["max_attempts"] must be an integer, not True (bool)'),
         ("QUEUES", {"mail": {"backoff": 5}}, '["backoff"] must be a policy: Fixed, Exponential'),
         ("QUEUES", {"mail": {"retain": -1}}, '["retain"] must not be negative'),

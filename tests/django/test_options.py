@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import echoq_django as echoq
-from echoq_django import JobState
+from echoq_django import JobState, registry
 from echoq_django.conf import QUEUE_OPTIONS
 from echoq_django.tasks import CALL_OPTIONS, LATER_OPTIONS, TASK_OPTIONS
 
@@ -100,6 +100,14 @@ def is_named_and_enqueued_once(store, hands, job):
     assert echoq.task(name="tests.again")(body).using(job_id="JOB_mine").enqueue().duplicate
 
 
+def may_run_for_ms(ms):
+    def check(store, hands, job):
+        (claimed,) = hands.claim()
+        assert hands.execution.timeout_of(claimed, registry.lookup("tests.body")) == ms
+
+    return check
+
+
 EFFECTS = {
     "queue": [("mail", queue_is_mail)],
     "priority": [
@@ -124,6 +132,10 @@ EFFECTS = {
         ({"completed": 5}, is_kept_for_ms(None)),
         ({}, is_kept_for_ms(None)),
     ],
+    "timeout": [
+        (1.5, may_run_for_ms(1_500)),
+        (timedelta(minutes=1), may_run_for_ms(60_000)),
+    ],
     "delay": [
         (5, is_scheduled_for(1_005_000)),
         (timedelta(minutes=1), is_scheduled_for(1_060_000)),
@@ -147,7 +159,7 @@ def by_using(configure, option, value):
 
 def by_using_in_place_of_the_tasks(configure, option, value):
     task = echoq.task(
-        name="tests.body", queue="default", priority=1, max_attempts=2, backoff=echoq.Fixed(ms=1), retain=9
+        name="tests.body", queue="default", priority=1, max_attempts=2, backoff=echoq.Fixed(ms=1), retain=9, timeout=9
     )(body)
     return task.using(**{option: value}).enqueue(fail=True)
 
@@ -200,14 +212,18 @@ def test_an_option_of_a_call_wins_over_the_tasks_and_that_over_the_queues(store,
         "max_attempts": (4, 5, 6),
         "retain": (1, 2, 3),
         "backoff": tuple(echoq.Fixed(ms=ms) for ms in (1, 2, 3)),
+        "timeout": (1, 2, 3),
     }[option]
     configure(QUEUES={"default": {option: first}})
 
     def held(task):
         plan = task.plan()
-        return {"priority": plan.priority, "backoff": plan.policy}.get(option, dict(plan.fields).get(option))
+        of_the_plan = {"priority": plan.priority, "backoff": plan.policy, "timeout": plan.timeout_ms}
+        return of_the_plan.get(option, dict(plan.fields).get(option))
 
     def written(value):
+        if option == "timeout":
+            return value * 1_000
         return f"{value}000" if option == "retain" else value
 
     plain = echoq.task(name="tests.plain")(body)
@@ -216,6 +232,12 @@ def test_an_option_of_a_call_wins_over_the_tasks_and_that_over_the_queues(store,
         written(value) for value in (first, second, third)
     ]
     assert held(own.using(**{option: None})) == written(first)
+
+
+def test_a_call_may_run_without_the_limit_of_its_task(store, hands):
+    job = echoq.task(name="tests.body", timeout=5)(body).using(timeout=None).enqueue()
+
+    may_run_for_ms(0)(store, hands, job)
 
 
 @pytest.mark.parametrize("option", LATER_OPTIONS)

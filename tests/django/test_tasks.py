@@ -66,7 +66,8 @@ def test_attributes_of_a_function_do_not_become_the_tasks():
     assert made() == 1
 
 
-async def coroutine(): ...
+async def coroutine(n: int) -> int:
+    return n
 
 
 async def asynchronous_generator():
@@ -93,8 +94,7 @@ def wrapped():
 @pytest.mark.parametrize(
     ("function", "error", "remedy"),
     [
-        (coroutine, TypeError, r"coroutine is async; .* wrap it in asyncio\.run"),
-        (asynchronous_generator, TypeError, "is async"),
+        (asynchronous_generator, TypeError, "asynchronous_generator is a generator, .* make it a function"),
         (generator, TypeError, "generator is a generator, .* make it a function"),
         (lambda: 1, ValueError, r"<lambda>' cannot be found .* define it in a module, or give it a `name`"),
         (staticmethod(module_function), TypeError, "not staticmethod: .* decorate the function itself"),
@@ -110,6 +110,13 @@ def wrapped():
 def test_what_cannot_be_a_task_is_refused_with_the_remedy(function, error, remedy):
     with pytest.raises(error, match=remedy):
         echoq.task(function)
+
+
+def test_a_call_of_a_coroutine_function_is_a_coroutine():
+    task = echoq.task(name="tests.coroutine")(coroutine)
+
+    assert asyncio.run(task(7)) == 7
+    assert asyncio.run(task.using(priority=1)(8)) == 8
 
 
 def test_a_nested_function_is_refused_until_it_has_a_name():

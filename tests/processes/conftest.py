@@ -77,6 +77,10 @@ class Site:
     def path(self, name: str) -> str:
         return str(self.folder / name)
 
+    def path_made(self, name: str) -> None:
+        """Make the file that jobs wait for."""
+        Path(self.path(name)).touch()
+
     def environment(self) -> dict[str, str]:
         return {
             **os.environ,

@@ -75,6 +75,24 @@ add.bind("x", 3)  # type: ignore[arg-type]
 assert_type(echoq.enqueue_many([add.bind(2, 3), send.bind("x")]), list[Job[Any]])
 echoq.enqueue_many([add])  # type: ignore[list-item]
 
+
+# Coroutine functions.
+@echoq.task
+async def fetch(url: str) -> bytes:
+    return url.encode()
+
+
+@echoq.task(takes_context=True, timeout=timedelta(minutes=1))
+async def crawl(job: echoq.RunningJob, url: str) -> int:
+    await job.acheckpoint(progress=url)
+    return len(await fetch(url))
+
+
+assert_type(fetch.enqueue("x").result(), bytes)
+assert_type(crawl.enqueue("x"), Job[int])
+assert_type(crawl.using(timeout=5).bind("x"), Call[int])
+fetch.enqueue(5)  # type: ignore[arg-type]
+
 # Options.
 echoq.task(queue=5)  # type: ignore[call-overload]
 echoq.task(retain="1")  # type: ignore[call-overload]
@@ -95,6 +113,7 @@ if current is not None:
 
 
 async def twins() -> None:
+    assert_type(await fetch("x"), bytes)
     assert_type(await add.aenqueue(2, 3), Job[int])
     assert_type(await (await add.aenqueue_in(5, 2, 3)).aresult(), int)
     assert_type(await (await add.aenqueue_at(datetime.now(UTC), 2, 3)).await_(5), Job[int])

@@ -1,0 +1,343 @@
+"""Coroutines: the event loop of a child, on which `async def` tasks run side by side.
+
+Executors claim their jobs in hands like all others and pass them on; each takes a berth, of which there are as many as
+`--concurrency` says, until its outcome is settled. The loop runs in a thread of its own and never waits for Redis: a
+second thread settles what has ended, all of it in one trip.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from contextvars import Context
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Final
+
+import redis
+from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
+from django.db import connections
+
+from echoq_django.backoff import Exponential, delay_ms
+from echoq_django.conf import settings
+from echoq_django.connections import LOST, Wire
+from echoq_django.errors import EchoQError, JobTimeout, LeaseLost
+from echoq_django.payloads import Envelope
+from echoq_django.queues import Exchange
+from echoq_django.records import Claimed, Settlement
+from echoq_django.tasks import Task
+from echoq_django.worker.execution import Execution, told_of
+from echoq_django.worker.hands import BEGUN, DECIDED, EMPTY, FINISHED
+from echoq_django.worker.threads import start_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from redis.connection import ConnectionPool
+
+    from echoq_django.queues import Queue
+    from echoq_django.worker.hands import Berths
+
+logger = logging.getLogger("echoq.worker")
+job_logger = logging.getLogger("echoq.job")
+
+LOOK_SECONDS: Final = 0.25
+"""How often the loop looks for what the supervisor has heard of its jobs."""
+TRY_SECONDS: Final = 1.0
+"""How often a claim is made while no berth is free."""
+RECONNECT: Final = Exponential(base_ms=50, cap_ms=2_000)
+MOST_TOGETHER: Final = 500
+"""How many outcomes are settled in one trip at most."""
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """One job on the loop: of which queue, by its number, in which berth."""
+
+    number: int
+    claimed: Claimed
+    envelope: Envelope
+    task: Task[..., Any]
+    place: int
+    future: asyncio.Task[None] | None = None
+    why: BaseException | None = None
+    """What a cancellation of it stands for."""
+
+
+class Coroutines:
+    """Runs coroutines until the process ends; its threads start with the first of them."""
+
+    def __init__(
+        self,
+        *,
+        child: str,
+        berths: Berths,
+        pool: ConnectionPool,
+        queues: Sequence[Queue],
+        stopping: threading.Event,
+        on_waiting: Callable[[], None],
+    ) -> None:
+        self._berths = berths
+        self._wire = Wire(pool)
+        lease_ms = settings().lease_ms
+        self._exchanges = [Exchange(queue, child, "loop", lease_ms=lease_ms) for queue in queues]
+        self._executions = [Execution(queue.name, places=berths) for queue in queues]
+        self._stopping = stopping
+        self._on_waiting = on_waiting
+        self._free = deque(range(berths.capacity))
+        self._changed = threading.Condition()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._inbox: deque[Run] = deque()
+        self._is_called = False
+        self._runs: dict[int, Run] = {}
+        """By place: all that is passed on and not settled."""
+        self._ended: SimpleQueue[tuple[Run, Settlement | None]] = SimpleQueue()
+        self._gave_up = False
+        self._try_at = 0.0
+        self.begun = 0
+        """How many have begun: a housekeeper that sees it stand still knows that one holds the loop."""
+
+    # ── Executors ───────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no berth is free."""
+        return not self._free
+
+    def reserve(self, most: int) -> list[int]:
+        """Take up to so many free berths, each to be used by `submit` or given back by `free`."""
+        places: list[int] = []
+        while len(places) < most:
+            try:
+                places.append(self._free.popleft())
+            except IndexError:
+                break
+        return places
+
+    def free(self, places: Sequence[int]) -> None:
+        """Give berths back, and wake who waits for one."""
+        if places:
+            with self._changed:
+                self._free.extend(places)
+                self._changed.notify_all()
+
+    @property
+    def may_try(self) -> bool:
+        """Whether a claim without a free berth is due, to see whether something else waits."""
+        return time.monotonic() >= self._try_at
+
+    def take_try(self) -> int:
+        """Take the turn of such a claim: 1 or 0."""
+        if not self.may_try:
+            return 0
+        self._try_at = time.monotonic() + TRY_SECONDS
+        return 1
+
+    def wait_for_berth(self, seconds: float) -> None:
+        """Wait until a berth is free, but no longer than that."""
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self._free) or self._stopping.is_set(), seconds)
+
+    def wake(self) -> None:
+        """Wake everyone: the process stops."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def submit(self, run: Run) -> None:
+        """Pass a job on to the loop, in a berth that was reserved."""
+        self._berths.put(run.place, run.number, run.claimed.ticket)
+        self._runs[run.place] = run
+        self._inbox.append(run)
+        loop = self._loop or self._start()
+        if not self._is_called:
+            self._is_called = True
+            loop.call_soon_threadsafe(self._begin_waiting)
+        self._on_waiting()
+
+    def tickets(self) -> list[str]:
+        """List the jobs that were passed on and are not settled: a sweep must leave them."""
+        return [run.claimed.ticket for run in list(self._runs.values())]
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a job waits for its turn on the loop."""
+        return bool(self._inbox)
+
+    def give_back_waiting(self) -> None:
+        """Release what has not begun, because a coroutine holds the loop."""
+        while True:
+            try:
+                run = self._inbox.pop()
+            except IndexError:
+                return
+            self._ended.put((run, Settlement("release", run.claimed.ticket)))
+
+    def drain(self) -> None:
+        """Wait until all that was passed on has ended and is settled, or cannot be for want of Redis."""
+        if self._loop is None:
+            return
+        with self._changed:
+            self._changed.wait_for(lambda: not self._runs or self._gave_up)
+
+    # ── The loop ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _start(self) -> asyncio.AbstractEventLoop:
+        with self._changed:
+            if self._loop is None:
+                loop = asyncio.new_event_loop()
+                self._loop = loop
+                start_thread(self._run_loop, "echoq-loop")
+                start_thread(self._settle_for_ever, "echoq-settler")
+            return self._loop
+
+    def _run_loop(self) -> None:
+        loop = self._loop
+        assert loop is not None
+        asyncio.set_event_loop(loop)
+        loop.call_soon(self._look)
+        loop.run_forever()
+
+    def _begin_waiting(self) -> None:
+        self._is_called = False
+        while True:
+            try:
+                run = self._inbox.popleft()
+            except IndexError:
+                return
+            self._begin(run)
+
+    def _begin(self, run: Run) -> None:
+        self.begun += 1
+        self._berths.set_state(run.place, BEGUN)
+        if self._berths.is_taken(run.place):
+            self._ended.put((run, Settlement("release", run.claimed.ticket)))
+            return
+        loop = asyncio.get_running_loop()
+        run.future = loop.create_task(self._run(run), context=Context())
+
+    async def _run(self, run: Run) -> None:
+        loop = asyncio.get_running_loop()
+        execution, claimed, task = self._executions[run.number], run.claimed, run.task
+        timeout_ms = execution.timeout_of(claimed, task)
+        timer = None
+        if timeout_ms:
+            seconds = timeout_ms / 1000
+            deadline = time.monotonic() + seconds
+            self._berths.set_limit(run.place, deadline, execution.retry_ms(claimed, task))
+            timer = loop.call_later(seconds, self._cancel, run, JobTimeout(claimed.id, seconds))
+        aloud = job_logger.isEnabledFor(logging.DEBUG)
+        if aloud:
+            job_logger.debug("job.begun %s", claimed.id, extra={"job_id": claimed.id, "attempts": claimed.token})
+        began = time.monotonic()
+        context = ThreadSensitiveContext()
+        try:
+            async with context:
+                try:
+                    outcome = await execution.run_coroutine(claimed, run.envelope, task, run.place, lambda: run.why)
+                finally:
+                    await _close_connections(context)
+        finally:
+            if timer is not None:
+                timer.cancel()
+        if aloud:
+            seconds = time.monotonic() - began
+            word = "completed" if outcome is None else outcome.verb
+            extra = {"job_id": claimed.id, "attempts": claimed.token, "seconds": seconds}
+            job_logger.debug("job.ended %s: %s after %.3f s", claimed.id, word, seconds, extra=extra)
+        self._berths.set_limit(run.place, 0.0, 0)
+        self._berths.set_state(run.place, FINISHED if outcome is None else DECIDED)
+        self._ended.put((run, outcome))
+
+    def _cancel(self, run: Run, why: BaseException) -> None:
+        if run.why is None and run.future is not None:
+            run.why = why
+            run.future.cancel()
+
+    def _look(self) -> None:
+        """Cancel what somebody cancelled, and what another worker may hold by now."""
+        for run in list(self._runs.values()):
+            heard = told_of(run.claimed, self._berths, run.place)
+            if heard is not None:
+                if isinstance(heard, LeaseLost):
+                    job_logger.warning("job.lost %s is cancelled: %s", run.claimed.id, heard)
+                self._cancel(run, heard)
+        asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+
+    # ── Settling ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _settle_for_ever(self) -> None:
+        while True:
+            ended = [self._ended.get()]
+            while len(ended) < MOST_TOGETHER:
+                try:
+                    ended.append(self._ended.get_nowait())
+                except Empty:
+                    break
+            for number in {run.number for run, _ in ended}:
+                pairs = [pair for pair in ended if pair[0].number == number]
+                if self._settle(self._exchanges[number], pairs):
+                    self._leave_berths(run for run, _ in pairs)
+
+    def _settle(self, exchange: Exchange, ended: list[tuple[Run, Settlement | None]]) -> bool:
+        """Settle outcomes in one queue, again when Redis was away, which is harmless.
+
+        False when the process stops before Redis is back: the supervisor then knows of them from the table.
+        """
+        done = [run.claimed.ticket for run, outcome in ended if outcome is None]
+        outcomes = [outcome for _, outcome in ended if outcome is not None and outcome.verb != "lost"]
+        failures = 0
+        while done or outcomes:
+            try:
+                answer = Exchange.read(self._wire.ask(exchange.script, exchange.command(0, done, outcomes)))
+            except LOST as error:
+                self._wire.close()
+                failures += 1
+                if failures == 1:
+                    logger.warning("The outcomes of %d coroutines wait for Redis: %s", len(ended), error)
+                elif self._stopping.is_set():
+                    self._gave_up = True
+                    self.wake()
+                    return False
+                self._stopping.wait(delay_ms(RECONNECT, failures) / 1000)
+            except (EchoQError, redis.RedisError) as error:
+                self._settle_one_by_one(exchange, done, outcomes, error)
+                return True
+            else:
+                if not failures:
+                    for ticket, why in answer.refused:
+                        job_logger.warning(
+                            "job.refused %s: its outcome came too late (%s)", ticket, why, extra={"ticket": ticket}
+                        )
+                return True
+        return True
+
+    def _settle_one_by_one(
+        self, exchange: Exchange, done: list[str], outcomes: list[Settlement], error: Exception
+    ) -> None:
+        logger.error("The outcomes of %d coroutines go one by one: %s", len(done) + len(outcomes), error)
+        for settlement in [*(Settlement("complete", ticket) for ticket in done), *outcomes]:
+            try:
+                self._wire.ask(exchange.script, exchange.command(0, (), [settlement]))
+            except (EchoQError, redis.RedisError) as reason:
+                job_logger.error("job.unsettled %s %s: %s", settlement.verb, settlement.ticket, reason)
+
+    def _leave_berths(self, runs: Iterable[Run]) -> None:
+        places = []
+        for run in runs:
+            self._berths.set_state(run.place, EMPTY)
+            self._runs.pop(run.place, None)
+            places.append(run.place)
+        self.free(places)
+
+
+async def _close_connections(context: ThreadSensitiveContext) -> None:
+    """Close the database connections of the thread in which a job's synchronous parts ran, if there was one.
+
+    Each job has a thread of its own, as each request under ASGI has: no transaction and no cut connection of one job
+    meets another.
+    """
+    if context in SyncToAsync.context_to_thread_executor:
+        await sync_to_async(connections.close_all)()

@@ -1,0 +1,100 @@
+"""Deadlines: a job that runs too long is interrupted in its own thread.
+
+The main thread is interrupted by a signal, which also ends a blocking call; another thread by an asynchronous
+exception, which it meets at its next bytecode. A job that neither reaches is the supervisor's, which ends the process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from echoq_django.errors import JobTimeout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+    from echoq_django.worker.hands import Region
+
+LONGEST_SECONDS: Final = 3e9
+"""Beyond this a deadline is none."""
+
+
+class Deadline:
+    """Until when what one executor runs must have ended.
+
+    The executor arms it before a job and disarms it after; the housekeeper enforces it. Both hold the lock, so that no
+    job is interrupted for another's time: at most one JobTimeout is raised for each arming, and none after disarming.
+    """
+
+    __slots__ = ("_is_main", "_lock", "_on_armed", "_passed", "_region", "_thread", "at")
+
+    def __init__(self, region: Region, on_armed: Callable[[float], None]) -> None:
+        self._region = region
+        self._on_armed = on_armed
+        self._lock = threading.Lock()
+        self._thread = 0
+        self._is_main = False
+        self._passed = False
+        self.at: float | None = None
+        """When it ends (monotonic); None while disarmed."""
+
+    def bind(self) -> None:
+        """Belong to the thread that calls this."""
+        self._thread = threading.get_ident()
+        self._is_main = threading.current_thread() is threading.main_thread()
+        if self._is_main:
+            signal.signal(signal.SIGALRM, self._on_alarm)
+
+    def arm(self, timeout_ms: int, retry_ms: int) -> None:
+        """Let the job that begins now take so long; a supervisor that ends it retries it after `retry_ms`."""
+        at = time.monotonic() + min(timeout_ms / 1000, LONGEST_SECONDS)
+        self._region.set_limit(at, retry_ms)
+        self._passed = False
+        self.at = at
+        self._on_armed(at)
+
+    def disarm(self) -> None:
+        """End what `arm` began; nothing is raised once this has returned."""
+        try:
+            self._disarm()
+        except JobTimeout:  # it came in here
+            self._disarm()
+
+    def _disarm(self) -> None:
+        with self._lock:
+            self.at = None
+            if self._passed and not self._is_main:
+                _raise_in(self._thread, None)  # it may not have met it yet
+        self._region.clear_limit()
+
+    def enforce(self) -> None:
+        """Interrupt the job when its time is over; once. For the housekeeper."""
+        with self._lock:
+            if self.at is None or self._passed or time.monotonic() < self.at:
+                return
+            self._passed = True
+            if self._is_main:
+                signal.pthread_kill(self._thread, signal.SIGALRM)
+            else:
+                _raise_in(self._thread, JobTimeout)
+
+    @property
+    def waits_until(self) -> float | None:
+        """When `enforce` has something to do; None when it has not."""
+        return None if self._passed else self.at
+
+    def _on_alarm(self, _signal: int, _frame: FrameType | None) -> None:
+        if self.at is not None and self._passed:
+            raise JobTimeout
+
+
+def _raise_in(thread: int, error: type[BaseException] | None) -> None:
+    """Let a thread meet an exception at its next bytecode; None takes back one that it has not met."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread), None if error is None else ctypes.py_object(error)
+    )
