@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from echoq_django.backoff import Exponential, delay_ms
-from echoq_django.worker.child import READY, STOP_SIGNALS
+from echoq_django.worker.child import READY, STOP, STOP_SIGNALS
 from echoq_django.worker.fresh import spawn
 from echoq_django.worker.life import Birth, live
 
@@ -68,6 +68,9 @@ class Family:
         self._estates = estates
         self._on_birth = on_birth
         self._disown = disown
+        self._stopping = False
+        self.last_end = 0.0
+        """When a child was collected last, on the monotonic clock."""
         self.children = [Child(number, executes=True) for number in range(plan.processes)]
         if plan.beats or plan.health is not None:
             self.children.append(Child(plan.processes, executes=False))
@@ -85,11 +88,21 @@ class Family:
         """When the next child is to be started again; None when all run."""
         return min((each.respawn_at for each in self.children if not each.pid), default=None)
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether all run and are set up."""
+        return all(each.pid and each.started for each in self.children)
+
     def start(self) -> None:
-        """Start those that do not run and whose time has come."""
+        """Start those that do not run and whose time has come; none after a stop."""
         for each in self.children:
-            if not each.pid and time.monotonic() >= each.respawn_at:
+            if not each.pid and time.monotonic() >= each.respawn_at and not self._stopping:
                 self._start(each)
+
+    def stop(self) -> None:
+        """Tell all to finish what they have in hand, also the one that is being started; may interrupt anything."""
+        self._stopping = True
+        self.say(STOP)
 
     def say(self, order: bytes) -> None:
         """Tell all of them."""
@@ -130,6 +143,7 @@ class Family:
         os.close(each.reports)
         died_young = not each.started or time.monotonic() - each.started < SHORT_LIFE_SECONDS
         each.pid, each.orders, each.reports = 0, -1, -1
+        self.last_end = time.monotonic()
         each.short_lives = each.short_lives + 1 if code != 0 and died_young else 0
         _put_off(each)
         if each.executes:
@@ -177,6 +191,8 @@ class Family:
             each.pid, each.orders, each.reports = pid, orders_write, reports_read
             each.started = 0.0
             each.ended_by_us = False
+            if self._stopping:
+                os.write(orders_write, STOP)
         finally:
             os.close(orders_read)
             os.close(reports_write)

@@ -68,7 +68,7 @@ def main(told: dict[str, Any]) -> None:
         django.setup()
         log_to_stderr(plan.verbosity)
         health = None if told["health"] is None else socket.socket(fileno=told["health"])
-        table = Table(plan.processes, plan.threads, descriptor=told["table"])
+        table = Table(plan.processes, plan.threads, plan.concurrency, descriptor=told["table"])
         live(birth, plan, table, health)
         code = 0
     except BaseException:

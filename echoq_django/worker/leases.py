@@ -179,14 +179,17 @@ class Leases:
     def leave(self, *, ring: bool) -> None:
         """Take leave of every queue; with `ring`, a beat rings for what is left there.
 
-        A bell may have been heard by a child that stopped.
+        A bell may have been heard by a child that stopped. Redis is not waited for once it was lost.
         """
         for queue in self._contact.queues:
             try:
                 queue.leave(self._worker)
                 if ring:
                     queue.beat()
-            except (*LOST, EchoQError, redis.RedisError) as error:
+            except LOST as error:
+                logger.warning("Redis was not told that the worker stopped, its leases tell: %s", error)
+                return
+            except (EchoQError, redis.RedisError) as error:
                 logger.warning("Queue %s was not told that the worker stopped, its leases tell: %s", queue.name, error)
 
 

@@ -27,10 +27,12 @@ class Plan:
     preload: bool = True
     """Whether children are forked from the supervisor, which has loaded the project, or start anew."""
     verbosity: int = 1
+    lifeline: int | None = None
+    """A pipe whose other end is held by whoever wants the worker: when that has gone, the worker stops."""
 
     def told(self) -> dict[str, Any]:
-        """Write it as what JSON can hold; the socket goes by another way."""
-        return asdict(replace(self, health=None))
+        """Write it as what JSON can hold, for a child: the socket goes by another way."""
+        return asdict(replace(self, health=None, lifeline=None))
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> Plan:

@@ -31,6 +31,8 @@ from echoq_django.worker.family import Family
 from echoq_django.worker.hands import Table
 from echoq_django.worker.health import url_of
 from echoq_django.worker.leases import Leases
+from echoq_django.worker.notify import Notifier
+from echoq_django.worker.orphans import Orphans
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -56,8 +58,11 @@ class Supervisor:
         self.family = Family(
             plan, self.name, self.table, self.estates, on_birth=self.leases.join, disown=self._close_what_is_ours
         )
+        self.orphans = Orphans()
+        self.notifier = Notifier()
         self.stopping_since: float | None = None
-        self.signals = 0
+        self.hurries = 0
+        """How often somebody asked for the end: more than once, and nothing is waited for."""
         self.exit_code = 0
         self._wake_read, self._wake_write = os.pipe()
         self._quiet_looks = 0
@@ -65,7 +70,8 @@ class Supervisor:
     def run(self) -> int:
         """Supervise; answers the exit code.
 
-        0 after a stop, graceful or hurried, and after a burst; 1 after a burst that could not serve a queue.
+        0 after a stop, graceful or hurried, and after a burst; 1 after a burst that could not serve a queue. SIGTERM,
+        SIGINT and SIGHUP stop gracefully, a second one hurries, SIGQUIT hurries at once.
         """
         self._take_signals()
         logger.info(
@@ -82,17 +88,22 @@ class Supervisor:
         if self.plan.preload:
             gc.collect()
             gc.freeze()
-        self.family.start()
+        if self.stopping_since is None:
+            self.family.start()
         while not self._is_over():
             self._wait()
             self.family.collect()
+            self.orphans.collect([each.pid for each in self.family.living()])
             self.estates.settle()
             self.leases.join_again(self.family.living_executors())
             if self.stopping_since is None:
                 self.family.start()
+                if self.family.is_at_work:
+                    self.notifier.say("READY=1")
                 if self.plan.burst:
                     self._end_a_burst()
             else:
+                self.notifier.say("STOPPING=1")
                 self._hurry()
             if time.monotonic() >= self.leases.due_at:
                 self.leases.beat(self.family.living_executors())
@@ -107,6 +118,8 @@ class Supervisor:
     def _close_what_is_ours(self) -> None:
         os.close(self._wake_read)
         os.close(self._wake_write)
+        if self.plan.lifeline is not None:
+            os.close(self.plan.lifeline)
         self.contact.wire.close()
 
     # ── Stopping ────────────────────────────────────────────────────────────────────────────────────────────
@@ -115,19 +128,21 @@ class Supervisor:
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
-        signal.signal(signal.SIGTERM, self._on_signal)
-        signal.signal(signal.SIGINT, self._on_signal)
+        for sig in child.STOP_SIGNALS:
+            if sig != signal.SIGHUP or signal.getsignal(sig) != signal.SIG_IGN:  # nohup means: live on
+                signal.signal(sig, self._on_signal)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, child.STOP_SIGNALS)
 
-    def _on_signal(self, _signal: int, _frame: FrameType | None) -> None:
-        self.signals += 1
-        if self.stopping_since is None:
-            self.stop()
+    def _on_signal(self, sig: int, _frame: FrameType | None) -> None:
+        self.hurries += 2 if sig == signal.SIGQUIT else 1
+        self.stop()
 
     def stop(self) -> None:
-        """Tell the children to finish what they have in hand and claim nothing more."""
-        self.stopping_since = time.monotonic()
-        self.family.say(child.STOP)
+        """Tell the children to finish what they have in hand and claim nothing more; once."""
+        if self.stopping_since is None:
+            self.stopping_since = time.monotonic()
+            self.family.stop()
 
     def _hurry(self) -> None:
         """End the children that outlive the grace, or at once after a second signal; probes when no other is left."""
@@ -135,7 +150,7 @@ class Supervisor:
             return
         if not self.family.living_executors():
             self.family.say(child.END)
-        if self.signals > 1 or time.monotonic() > self.stopping_since + self.grace:
+        if self.hurries > 1 or time.monotonic() > self.stopping_since + self.grace:
             for each in self.family.living():
                 if not each.ended_by_us:
                     logger.warning("Child %s did not finish in time and is ended.", each.name)
@@ -144,8 +159,8 @@ class Supervisor:
     def _is_over(self) -> bool:
         if self.stopping_since is None or self.family.living():
             return False
-        patience = self.stopping_since + self.grace + 2 * COMMAND_SECONDS
-        return not self.estates or time.monotonic() > patience
+        since = self.family.last_end if self.hurries > 1 else self.stopping_since + self.grace
+        return not self.estates or time.monotonic() > since + 2 * COMMAND_SECONDS
 
     def _end_a_burst(self) -> None:
         """Stop when nothing is in hand, pending or due; looked at twice, since what ends may enqueue more.
@@ -182,6 +197,7 @@ class Supervisor:
             self.leases.due_at,
             self.leases.join_due_at,
             self.contact.retry_at if self.estates else None,
+            self.orphans.due_at,
             self.family.restart_due_at if self.stopping_since is None else None,
             now + BURST_SECONDS if self.plan.burst else None,
             max(now + 0.05, self.stopping_since + self.grace) if self.stopping_since is not None else None,
@@ -192,11 +208,15 @@ class Supervisor:
         speakers = {each.reports: each for each in self.family.living()}
         for descriptor in speakers:
             poller.register(descriptor, select.POLLIN)
+        if self.plan.lifeline is not None and self.stopping_since is None:
+            poller.register(self.plan.lifeline, 0)
         for descriptor, _ in poller.poll(max(0, int((first - now) * 1000) + 1)):
             if descriptor in speakers:
                 speaker = speakers[descriptor]
                 if child.UNREGISTERED in self.family.hear(speaker):
                     self.leases.forget([speaker.name])
+            elif descriptor == self.plan.lifeline:
+                self.stop()
             else:
                 with suppress(BlockingIOError):
                     os.read(descriptor, 4096)
