@@ -15,6 +15,8 @@ from echoq_django import registry
 from echoq_django.conf import settings
 from echoq_django.errors import ConfigurationError
 from echoq_django.keys import check_queue_name
+from echoq_django.management.reload import run_with_reloader, take_lifeline
+from echoq_django.worker.child import STOP_SIGNALS
 from echoq_django.worker.health import listen, read_address
 from echoq_django.worker.limits import Limits
 from echoq_django.worker.logs import log_to_stderr
@@ -33,6 +35,7 @@ MOST = 1_000_000_000
 class Command(BaseCommand):
     """Translates arguments; the rest is the supervisor's."""
 
+    is_program = False
     help = "Run jobs: a supervisor, child processes whose threads claim and run them, and the beats."
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -66,6 +69,11 @@ class Command(BaseCommand):
             help="start each process as a fresh interpreter instead of a fork: for threads that imports start",
         )
         parser.add_argument(
+            "--reload",
+            action="store_true",
+            help="for development: start anew whenever the project's code changes, after what runs has finished",
+        )
+        parser.add_argument(
             "--no-beats",
             action="store_false",
             dest="beats",
@@ -92,10 +100,11 @@ class Command(BaseCommand):
 
     def run_from_argv(self, argv: list[str]) -> None:
         """Run as a program, which a signal that comes when all is done does not end with another code than its own."""
+        self.is_program = True
         try:
             super().run_from_argv(argv)
         finally:
-            for sig in (signal.SIGTERM, signal.SIGINT):
+            for sig in STOP_SIGNALS:
                 signal.signal(sig, signal.SIG_IGN)  # the interpreter would put back what ends the process
 
     def handle(self, **options: Any) -> None:
@@ -109,6 +118,10 @@ class Command(BaseCommand):
         names = [name for name, _ in queues]
         if len(set(names)) < len(names):
             raise CommandError("--queue names a queue twice: give each once, with its weight.")
+        lifeline = take_lifeline()
+        if options["reload"] and lifeline is None:
+            self.watch(burst=options["burst"])
+            return
         plan = Plan(
             queues=queues,
             processes=options["processes"],
@@ -123,11 +136,22 @@ class Command(BaseCommand):
             health=listen_or_error(options["health"]),
             preload=options["preload"],
             verbosity=options["verbosity"],
+            lifeline=lifeline,
         )
         try:
             code = Supervisor(plan).run()
         except ConfigurationError as error:
             raise CommandError(str(error)) from error
+        if code:
+            raise SystemExit(code)
+
+    def watch(self, *, burst: bool) -> None:
+        """Run this program again as the worker, and anew at each change."""
+        if burst:
+            raise CommandError("--reload waits for changes and --burst for the end of work: give one of them.")
+        if not self.is_program:
+            raise CommandError("--reload starts the program anew: give it on the command line, not to call_command.")
+        code = run_with_reloader()
         if code:
             raise SystemExit(code)
 
