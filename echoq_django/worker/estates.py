@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from echoq_django.conf import settings
 from echoq_django.connections import LOST
+from echoq_django.errors import JobTimeout
 from echoq_django.records import Settlement
 from echoq_django.worker.hands import BEGUN, DECIDED, FINISHED, WAITING, Held
 
@@ -20,18 +22,22 @@ logger = logging.getLogger("echoq.worker")
 
 MANY: Final = 100
 """How many jobs are settled in one call of the script."""
+PATIENCE: Final = 3.0
+"""How many seconds after its timeout a job has to clean up, before its process is ended."""
 
 
 @dataclass(slots=True)
 class Estate:
     """What a dead child left: handed back step by step, again when Redis could not be reached.
 
-    `deliberate` says that the supervisor ended it: what it was running is then interrupted, not stalled.
+    `deliberate` says that the supervisor ended it: what it was running is then interrupted, not stalled, but for jobs
+    whose time was over long before `at` (monotonic), which have failed.
     """
 
     name: str
     held: Sequence[Held]
     deliberate: bool
+    at: float
     queues: set[int]
     """The numbers of the queues in which it has not been settled yet."""
 
@@ -50,7 +56,7 @@ class Estates:
         """Note what a child that is dead for certain had in hand."""
         queues = set(range(len(self._contact.queues)))
         whole = [each for each in held if is_whole(each.ticket)]
-        self._open.append(Estate(name, whole, deliberate=deliberate, queues=queues))
+        self._open.append(Estate(name, whole, deliberate=deliberate, at=time.monotonic(), queues=queues))
 
     def settle(self) -> None:
         """Hand back what dead children held; what fails for want of Redis is tried again."""
@@ -93,12 +99,24 @@ def _settle(queue: Queue, estate: Estate, held: Sequence[Held]) -> None:
     for each in held:
         if each.state == WAITING:
             settlements.append(Settlement("release", each.ticket))
+        elif each.state == BEGUN and estate.deliberate and is_overdue(each, estate.at):
+            settlements.append(Settlement("retry", each.ticket, each.retry_ms, _overdue_text(each)))
         elif each.state == BEGUN and estate.deliberate:
             settlements.append(Settlement("interrupt", each.ticket))
         elif each.state in (BEGUN, DECIDED):
             settlements.append(Settlement("stall", each.ticket, settings().max_stalled))
             logger.warning("job.stalled %s ran in child %s when that ended", each.ticket, estate.name)
     queue.exchange(estate.name, 0, lease_ms=settings().lease_ms, limit=0, completed=completed, settlements=settlements)
+
+
+def is_overdue(held: Held, now: float) -> bool:
+    """Say whether a job's time was over so long ago that its process is to be ended for it."""
+    return held.deadline > 0 and now >= held.deadline + PATIENCE
+
+
+def _overdue_text(held: Held) -> str:
+    error = JobTimeout(held.ticket.partition(":")[0])
+    return f"{JobTimeout.__module__}.{JobTimeout.__qualname__}: {error} Its process had to be ended."
 
 
 def is_whole(ticket: str) -> bool:

@@ -34,7 +34,7 @@ from echoq_django.payloads import decode_envelope, encode_value
 from echoq_django.records import JobRecord, Settlement
 from echoq_django.states import JobState
 from echoq_django.tasks import NO_TIMEOUT_MS
-from echoq_django.worker.hands import CANCELLED, LOST
+from echoq_django.worker.hands import CANCELLED, LOST_LEASE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -263,7 +263,7 @@ def told_of(claimed: Claimed, places: Places, place: int) -> BaseException | Non
     word = places.told(place, claimed.ticket)
     if word == CANCELLED:
         return JobCancelled(claimed.id)
-    return LeaseLost(claimed.id, claimed.token) if word == LOST else None
+    return LeaseLost(claimed.id, claimed.token) if word == LOST_LEASE else None
 
 
 def _told_in_full(error: JobTimeout, claimed: Claimed, timeout_ms: int) -> JobTimeout:

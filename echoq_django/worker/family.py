@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -107,10 +108,12 @@ class Family:
     def say(self, order: bytes) -> None:
         """Tell all of them."""
         for each in self.living():
-            try:
-                os.write(each.orders, order)
-            except OSError:
-                continue  # it has just ended
+            self.tell(each, order)
+
+    def tell(self, each: Child, order: bytes) -> None:
+        """Tell one of them."""
+        with contextlib.suppress(OSError):  # it has just ended
+            os.write(each.orders, order)
 
     def kill(self, each: Child) -> None:
         """End a child at once: what it was running is interrupted, not stalled."""

@@ -30,7 +30,7 @@ EMPTY, WAITING, BEGUN, FINISHED, DECIDED, PASSED = 0, 1, 2, 3, 4, 5
 completed; that has ended with an outcome which only the child knows (a result, an error); that somebody else has by
 now (Redis again, or the event loop)."""
 
-LOST, CANCELLED = 1, 2
+LOST_LEASE, CANCELLED = 1, 2
 """What a mark says of a ticket: another worker may hold the job; somebody asked for its end."""
 
 _MARK: Final = struct.Struct("=II")
@@ -102,7 +102,7 @@ class Places:
         self._memory[start : start + _MARK.size] = _MARK.pack(_check_of(ticket), word)
 
     def told(self, place: int, ticket: str) -> int:
-        """Read what was marked of a ticket: LOST, CANCELLED, or 0."""
+        """Read what was marked of a ticket: LOST_LEASE, CANCELLED, or 0."""
         check, word = _MARK.unpack_from(self._memory, self._marks + place * _MARK.size)
         return word if word and check == _check_of(ticket) else 0
 

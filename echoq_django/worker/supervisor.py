@@ -58,6 +58,7 @@ class Supervisor:
         self.family = Family(
             plan, self.name, self.table, self.estates, on_birth=self.leases.join, disown=self._close_what_is_ours
         )
+        self.overruns = Overruns(self.contact, self.table, self.family)
         self.orphans = Orphans()
         self.notifier = Notifier()
         self.stopping_since: float | None = None
