@@ -7,7 +7,12 @@ A script opens with its contract, which people read and this module parses:
     -- KEYS     pending active workers meta
     -- ARGV     child thread lease_ms limit most_bytes retention
     -- answers  {"claimed", ticket, fields, payload, ...} | {"paused"} | {"unregistered"}
-    -- include  queue checks now_ms rows finish take
+    -- include  queue checks now_ms take
+    -- seldom   finish
+
+`include` lists what is shared with other scripts and stands before this one. What it needs `seldom` stands there in one
+function of that name, which makes it when it is first called and answers it as a table: a script makes its functions
+anew in each call, at a cost that its common path is spared.
 
 `moves` lists pairs of states, or `none`; `(new)` is before there is a row and `(gone)` after it. A key named
 `job` is the row of the job that the call is about and comes first. An ARGV name that ends in `...` stands for
@@ -48,6 +53,7 @@ class Contract:
     rest: str | None
     answers: str
     includes: tuple[str, ...]
+    seldom: tuple[str, ...]
 
 
 class Script:
@@ -137,12 +143,33 @@ def _script(name: str, clock: str) -> Script:
     source = path.read_text(encoding="utf-8")
     contract = parse(name, source)
     included = _in_order(contract.includes)
-    text = "\n".join([*(_include(one, clock) for one in included), source])
-    return Script(contract, _with_constants(text, included))
+    wanting = [name for name in included if _include_header(name).get("seldom")]
+    wanted = [*contract.seldom, *(one for name in wanting for one in _field(_include_header(name), "seldom"))]
+    seldom = [name for name in _in_order(wanted) if name not in included]
+    common = [_include(name, clock) for name in included if name not in wanting]
+    rest = [*(_include(name, clock) for name in wanting), source]
+    if seldom:
+        common.append(_in_one_function([_include(name, clock) for name in seldom], seldom, "\n".join(rest)))
+    return Script(contract, _with_constants("\n".join([*common, *rest]), [*included, *seldom]))
+
+
+def _in_one_function(texts: Iterable[str], names: Iterable[str], users: str) -> str:
+    """Put includes in a function that answers those of their definitions that `users` name."""
+    named = set(re.findall(r"\.(\w+)", users))
+    defined = [one for name in names for one in _field(_include_header(name), "defines") if one in named]
+    inner = "\n".join(texts)
+    return (
+        "local seldom_made\nlocal function seldom()\nif seldom_made then\n  return seldom_made\nend\n"
+        f"{inner}\nseldom_made = {{{', '.join(f'{one} = {one}' for one in defined)}}}\nreturn seldom_made\nend\n"
+    )
 
 
 def _include(name: str, clock: str) -> str:
     return _include_path(clock if name == CLOCKS[0] else name).read_text(encoding="utf-8")
+
+
+def _include_header(name: str) -> dict[str, list[str]]:
+    return _header(_include_path(name).read_text(encoding="utf-8"))
 
 
 def _include_path(name: str) -> Path:
@@ -156,7 +183,7 @@ def _in_order(wanted: Iterable[str]) -> list[str]:
     def add(name: str) -> None:
         if name in listed:
             return
-        for needed in _field(_header(_include_path(name).read_text(encoding="utf-8")), "include"):
+        for needed in _field(_include_header(name), "include"):
             add(needed)
         listed.append(name)
 
@@ -173,8 +200,7 @@ def _with_constants(text: str, included: Iterable[str]) -> str:
     """
     values: dict[str, str] = {}
     for name in included:
-        header = _header(_include_path(name).read_text(encoding="utf-8"))
-        for pair in _field(header, "constants"):
+        for pair in _field(_include_header(name), "constants"):
             constant, _, value = pair.partition("=")
             values[constant] = value
     if not values:
@@ -189,7 +215,7 @@ def _with_constants(text: str, included: Iterable[str]) -> str:
 
 # ── The header ──────────────────────────────────────────────────────────────────────────────────────────────
 
-_LABEL = re.compile(r"(moves|KEYS|ARGV|answers|include|defines|constants)\s+(.*)")
+_LABEL = re.compile(r"(moves|KEYS|ARGV|answers|include|seldom|defines|constants)\s+(.*)")
 
 
 def parse(name: str, source: str) -> Contract:
@@ -212,6 +238,7 @@ def parse(name: str, source: str) -> Contract:
         rest=rest,
         answers=" ".join(header["answers"]),
         includes=_field(header, "include"),
+        seldom=_field(header, "seldom"),
     )
 
 

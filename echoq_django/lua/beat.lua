@@ -3,7 +3,7 @@
 -- KEYS     active pending schedule completed dead cancelled expiry wake meta
 -- ARGV     limit max_stalled lease_ms outage_ms retention
 -- answers  {"beat", reaped, promoted, us to the next score or -1}
--- include  queue checks ids now_ms rows bell place finish trim settle sort_out reap_due promote_due
+-- include  queue checks ids now_ms rows bell place totals finish trim settle sort_out reap_due promote_due
 
 q.active, q.pending, q.schedule, q.completed, q.dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 q.cancelled, q.expiry, q.wake, q.meta = KEYS[6], KEYS[7], KEYS[8], KEYS[9]

@@ -3,7 +3,7 @@
 -- KEYS     job pending schedule active cancelled
 -- ARGV     id reason retention
 -- answers  {"cancelled"} | {"cancelling"} | {"missing"}
--- include  queue checks ids now_ms rows finish trim
+-- include  queue checks ids now_ms rows totals finish trim
 
 q.pending, q.schedule, q.active, q.cancelled = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, reason = ARGV[1], ARGV[2]

@@ -3,7 +3,8 @@
 -- KEYS     pending active workers meta wake
 -- ARGV     child thread lease_ms limit most_bytes retention
 -- answers  {"claimed", ticket, fields, payload, ...} | {"paused"} | {"unregistered"}
--- include  queue checks now_ms rows bell finish take
+-- include  queue checks now_ms bell totals take
+-- seldom   finish
 
 q.pending, q.active, q.workers, q.meta, q.wake = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local child, thread = ARGV[1], ARGV[2]
@@ -18,7 +19,7 @@ end
 if not most_bytes then
   return refuse('most_bytes', 'must be a whole number of 1 or more')
 end
-local wrong = read_retention(ARGV[6])
+local wrong = seldom().read_retention(ARGV[6])
 if wrong then
   return wrong
 end
@@ -28,11 +29,11 @@ end
 if redis.call('HGET', q.meta, 'paused') then
   return {'paused'}
 end
-touch_sets()
+seldom().touch_sets()
 listen()
 
 local answer = {'claimed'}
-take(answer, limit, child .. ':' .. thread, lease_ms, most_bytes)
+take(answer, limit, child .. ':' .. thread, lease_ms, most_bytes, ARGV[6])
 if redis.call('ZCARD', q.pending) > 0 then
   ring()
 end

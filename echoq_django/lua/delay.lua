@@ -3,7 +3,7 @@
 -- KEYS     job active schedule
 -- ARGV     id token mode value retention
 -- answers  1
--- include  queue checks ids now_ms rows bell place admit finish trim settle settle_one
+-- include  queue checks ids now_ms rows bell place admit totals finish trim settle settle_one
 
 q.active, q.schedule = KEYS[2], KEYS[3]
 local id, token, mode, value = ARGV[1], ARGV[2], ARGV[3], ARGV[4]

@@ -3,7 +3,7 @@
 -- KEYS     schedule pending
 -- ARGV     base batch
 -- answers  the number of scores that were due, at most batch
--- include  queue checks ids now_ms rows bell place finish sort_out promote_due
+-- include  queue checks ids now_ms rows bell place totals finish sort_out promote_due
 
 q.schedule, q.pending = KEYS[1], KEYS[2]
 local sent_base, batch = ARGV[1], whole(ARGV[2], 1)

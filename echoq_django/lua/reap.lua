@@ -3,7 +3,7 @@
 -- KEYS     active pending dead wake meta
 -- ARGV     limit max_stalled lease_ms outage_ms retention
 -- answers  {"reaped", n}
--- include  queue checks ids now_ms rows bell place finish trim settle sort_out reap_due
+-- include  queue checks ids now_ms rows bell place totals finish trim settle sort_out reap_due
 
 q.active, q.pending, q.dead, q.wake, q.meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local limit = whole(ARGV[1], 1)

@@ -3,7 +3,7 @@
 -- KEYS     active pending wake meta
 -- ARGV     owner offset limit retention keep...
 -- answers  {"swept", released, next offset or -1}; call again from the next offset
--- include  queue checks now_ms rows bell place finish trim settle held
+-- include  queue checks now_ms rows bell place totals finish trim settle held
 
 q.active, q.pending, q.wake, q.meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, offset, limit = ARGV[1], whole(ARGV[2], 0), whole(ARGV[3], 1, 1000)

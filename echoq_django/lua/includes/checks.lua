@@ -14,14 +14,19 @@ local function whole(text, lowest, highest)
   return number
 end
 
--- A number as decimal digits; tostring would write large ones with an exponent.
+-- A whole number as decimal digits; tostring would write large ones with an exponent. '%d' costs half as much, and
+-- holds 32 bits on some servers.
 local function digits(number)
-  return string.format('%.0f', number)
+  return string.format(number < 2147483648 and number > -2147483648 and '%d' or '%.0f', number)
 end
 
--- The id and the token of a ticket `<id>:<token>`, or nil.
+-- The id and the token of a ticket `<id>:<token>`, or nil. Most ids are letters and digits alone, which costs less to
+-- see.
 local function split_ticket(ticket)
-  local id, token = string.match(ticket or '', '^(JOB[%w_]+):(%d+)$')
+  local id, token = string.match(ticket or '', '^(JOB%w+):(%d+)$')
+  if not id then
+    id, token = string.match(ticket or '', '^(JOB[%w_]+):(%d+)$')
+  end
   if not id or #id > 64 then
     return nil
   end

@@ -1,10 +1,9 @@
 -- finish: how a job ends, how long its row is kept, and how it goes.
--- include  queue checks now_ms rows
--- defines  touch_sets read_retention finish forget bury_broken count count_up totals POSITION keep_ms keep_count
+-- include  queue checks now_ms rows totals
+-- constants  DEFAULT_RETENTION='86400000,2592000000,86400000,10000,100000,10000'
+-- defines  touch_sets read_retention finish forget bury_broken POSITION keep_ms keep_count
 
 local POSITION = {completed = 1, dead = 2, cancelled = 3}
--- Lengths of time in ms and numbers of rows, in the order of POSITION, for callers that send none.
-local DEFAULT_RETENTION = '86400000,2592000000,86400000,10000,100000,10000'
 local keep_ms, keep_count
 
 -- Reads the type of every set that a job may enter or leave, so that a foreign key stops a script before it writes.
@@ -18,7 +17,8 @@ local function touch_sets()
   redis.call('ZCARD', q.expiry)
 end
 
--- Takes the retention that a caller sent: `completed,dead,cancelled` in ms, then the three in rows. An error or nil.
+-- Takes the retention that a caller sent: `completed,dead,cancelled` in ms, then the three in rows; a default of ours
+-- when it sent none. An error or nil.
 local function read_retention(text)
   if not text or text == '' then
     text = DEFAULT_RETENTION
@@ -30,20 +30,6 @@ local function read_retention(text)
   keep_ms = {completed = tonumber(a), dead = tonumber(b), cancelled = tonumber(c)}
   keep_count = {completed = tonumber(d), dead = tonumber(e), cancelled = tonumber(f)}
   return nil
-end
-
-local totals = {}
-
--- Counts something that happened; `count_up` writes the sums at the end of the script.
-local function count(what, n)
-  totals[what] = (totals[what] or 0) + (n or 1)
-end
-
--- A foreign key in their place costs the sums, never a job.
-local function count_up()
-  for what, n in pairs(totals) do
-    redis.pcall('HINCRBY', q['metrics:totals'], what, n)
-  end
 end
 
 -- Removes rows with everything attached to them: a list of rows that were read.

@@ -4,9 +4,8 @@
 -- What is said of a row under anything else, which no verb could name.
 local NO_ID = 'the id is not JOB and 1 to 61 letters, digits or _'
 
+-- Most ids are letters and digits alone, which costs less to see.
 local function is_job_id(id)
-  if type(id) == 'string' and #id <= 64 and not string.find(id, '%W') and string.sub(id, 1, 3) == 'JOB' and #id > 3 then
-    return true -- most are letters and digits alone, which costs less to see
-  end
-  return type(id) == 'string' and #id <= 64 and string.find(id, '^JOB[%w_]+$') ~= nil
+  return type(id) == 'string' and #id <= 64
+    and (string.find(id, '^JOB%w+$') or string.find(id, '^JOB[%w_]+$')) ~= nil
 end

@@ -1,12 +1,10 @@
 -- rows: a job's row, read and checked before anything is written.
 -- include  queue checks
 -- constants  STATE=1 ATTEMPTS=2 UNCOUNTED=3 FAILURES=4 STALLED=5 MAX_ATTEMPTS=6 PRIORITY=7 BACKOFF=8 TIMEOUT=9
--- constants  UNKNOWN_SINCE=10 RETAIN=11 ATTACHED=12 REASON=13 CANCEL=14 GROUP=15 PAYLOAD=16 DEFAULT_MAX_ATTEMPTS=3
--- defines  NEXT read_row read_to_claim read_to_complete read_to_drop number_of fault_of budget_spent is_elsewhere
+-- constants  UNKNOWN_SINCE=10 RETAIN=11 ATTACHED=12 REASON=13 CANCEL=14 GROUP=15 DEFAULT_MAX_ATTEMPTS=3
+-- defines  read_row read_to_drop number_of fault_of budget_spent is_elsewhere
 
 local STATES = {scheduled = 1, pending = 1, active = 1, completed = 1, dead = 1, cancelled = 1}
--- The attempts that most rows have, and the next.
-local NEXT = {['0'] = '1', ['1'] = '2', ['2'] = '3'}
 local LIVE = {scheduled = 'schedule', pending = 'pending', active = 'active'}
 
 -- What a call for a row answered: the row, nil for an id without one, or a row whose `wrong_type` is true for a key
@@ -30,38 +28,6 @@ local function read_row(id)
   return as_row(id, redis.pcall('HMGET', row_key(id), 'state', 'attempts', 'uncounted', 'failures', 'stalled',
     'max_attempts', 'priority', 'backoff', 'timeout', 'unknown_since', 'retain', 'attached', 'reason', 'cancel',
     'group'))
-end
-
--- As read_row, with the payload and without what a claim does not need. Each field that is asked for costs time, so
--- rows that differ from no default, or in `retain` alone, are known by how many fields they have, and are `plain`.
-local function read_to_claim(id)
-  local key = row_key(id)
-  local fields = redis.pcall('HLEN', key)
-  if fields == 3 or fields == 4 then
-    local plain = redis.call('HMGET', key, 'state', 'attempts', 'payload', 'retain')
-    if plain[1] == 'pending' and NEXT[plain[2]] and plain[3] and (fields == 4) == (plain[4] ~= false) then
-      return {plain[1], plain[2], [PAYLOAD] = plain[3], [RETAIN] = plain[4], id = id, plain = true}
-    end
-  end
-  local row = redis.pcall('HMGET', key, 'state', 'attempts', 'uncounted', 'failures', 'stalled',
-    'max_attempts', 'priority', 'backoff', 'timeout', 'unknown_since', 'payload')
-  if not row.err then
-    row[PAYLOAD], row[RETAIN] = row[RETAIN], false
-  end
-  return as_row(id, row)
-end
-
--- As read_row, with what a completion needs. A claim adds `owner` and `started_at` to a plain row.
-local function read_to_complete(id)
-  local key = row_key(id)
-  local fields = redis.pcall('HLEN', key)
-  if fields == 5 or fields == 6 then
-    local plain = redis.call('HMGET', key, 'state', 'attempts', 'retain')
-    if plain[1] == 'active' and plain[2] and (fields == 6) == (plain[3] ~= false) then
-      return {plain[1], plain[2], [RETAIN] = plain[3], id = id}
-    end
-  end
-  return read_row(id)
 end
 
 -- As read_row, with what a removal needs.

@@ -1,16 +1,11 @@
 -- settle: how a holder gives jobs back, each under its own token.
--- include  queue checks now_ms rows bell place finish
+-- include  queue checks now_ms rows bell place totals finish
 -- defines  judge check_settlement apply
 
 -- Reads what a settlement is about and whether its holder may give it. Answers the row, or nil and a word of NOT_HELD,
 -- or nil and 'broken' or 'again' (settled before with the same token and the same outcome).
 local function judge(verb, id, token, lease)
-  local row
-  if verb == 'complete' then
-    row = read_to_complete(id)
-  else
-    row = read_row(id)
-  end
+  local row = read_row(id)
   if not row then
     return nil, 'gone'
   end

@@ -1,5 +1,5 @@
 -- settle_one: one settlement as a script of its own.
--- include  queue checks now_ms rows bell place finish trim settle
+-- include  queue checks now_ms rows bell place totals finish trim settle
 -- defines  NOT_HELD settle_one
 
 -- What a refusal says: the first word is the error's, the rest its reason.

@@ -1,5 +1,5 @@
 -- sort_out: what the members of a set that are due turn out to be.
--- include  queue checks ids now_ms rows finish
+-- include  queue checks ids now_ms rows totals finish
 -- defines  sort_out bury_rest
 
 -- Splits members of the set of `state` into sound rows and broken ones with their fault; answers both, and how many

@@ -1,79 +1,109 @@
 -- take: claims pending jobs for one owner, each under its own lease.
--- include  queue checks ids now_ms rows finish
+-- include  queue checks ids now_ms totals
+-- seldom   finish look_closely
 -- defines  take
-
--- The fields that a claim hands out beside the payload, where they differ from their default.
-local HANDED = {
-  [UNCOUNTED] = 'uncounted=', [FAILURES] = 'failures=', [STALLED] = 'stalled=', [MAX_ATTEMPTS] = 'max_attempts=',
-  [PRIORITY] = 'priority=', [BACKOFF] = 'backoff=', [TIMEOUT] = 'timeout=',
-}
 
 -- Claims up to `limit` jobs with up to `most_bytes` of payload, but always one job; a job that has stalled before
 -- travels alone. Appends ticket, fields (`name=value` with commas) and payload of each to `answer`; answers how many
--- it took.
-local function take(answer, limit, owner, lease_ms, most_bytes)
-  local ids = redis.call('ZRANGE', q.pending, 0, limit - 1)
-  local rows, broken, strays, ghosts, seen, bytes = {}, {}, 0, 0, 0, 0
-  for _, id in ipairs(ids) do
-    local row = read_to_claim(id)
-    if not row then
-      ghosts = ghosts + 1
-    elseif not is_job_id(id) then
-      broken[#broken + 1] = {row, NO_ID}
-    elseif not row.plain and is_elsewhere(row, 'pending') then
-      strays = strays + 1
-    else
-      local fault = not row.plain and (fault_of(row) or (not row[PAYLOAD] and 'the row has no payload'))
-      if fault then
-        broken[#broken + 1] = {read_row(id), fault}
+-- it took, and how many left `pending`.
+--
+-- Each field that is asked for costs time, so rows that differ from no default, or in `retain` alone, are known by how
+-- many fields they have; others are asked for all that a worker needs; and what is not sound is looked at closely.
+local function take(answer, limit, owner, lease_ms, most_bytes, retention)
+  local call, try = redis.call, redis.pcall
+  local ids = call('ZRANGE', q.pending, '0', digits(limit - 1))
+  local keys, tokens, members, deadline = {}, {}, {}, digits(now_ms + lease_ms)
+  local taken, seen, bytes, at, broken, ghosts = 0, 0, 0, #answer, nil, 0
+  local handed, sound
+  for i = 1, #ids do
+    local id = ids[i]
+    local key = row_prefix .. id
+    local size = try('HLEN', key)
+    local token, payload, fields, has_stalled = nil, nil, '', false
+    if size == 3 or size == 4 then
+      local row
+      if size == 3 then
+        row = call('HMGET', key, 'state', 'attempts', 'payload')
       else
-        local stalled = row[STALLED] and row[STALLED] ~= '0'
-        bytes = bytes + #row[PAYLOAD]
-        if #rows > 0 and (stalled or bytes > most_bytes) then
-          break
-        end
-        rows[#rows + 1] = row
-        if stalled then
-          seen = seen + 1
-          break
-        end
+        row = call('HMGET', key, 'state', 'attempts', 'payload', 'retain')
+      end
+      if row[1] == 'pending' and (size == 3 or row[4]) then
+        local attempts = row[2]
+        token = attempts == '0' and '1' or attempts == '1' and '2' or attempts == '2' and '3' or nil
+        payload = row[3]
       end
     end
-    seen = seen + 1
+    if not (token and payload and #id <= 64 and (string.find(id, '^JOB%w+$') or is_job_id(id))) then
+      if not handed then
+        handed = {'uncounted=', 'failures=', 'stalled=', 'max_attempts=', 'priority=', 'backoff=', 'timeout='}
+        sound = {'^%d+$', '^%d+$', '^%d+$', '^[1-9]%d*$', '^%-?%d%d?$', '^[%w:.+-]+$', '^[1-9]%d*$'}
+      end
+      local row = try('HMGET', key, 'uncounted', 'failures', 'stalled', 'max_attempts', 'priority', 'backoff',
+        'timeout', 'unknown_since', 'state', 'attempts', 'payload')
+      local is_sound = row[9] == 'pending' and row[10] and row[11] and not row[8] and #row[10] < 16
+        and string.find(row[10], '^%d+$') and is_job_id(id)
+      for field = 1, 7 do
+        local value = row[field]
+        if is_sound and value then
+          is_sound = string.find(value, sound[field]) and (#value < 16 or field == 6)
+          fields = fields .. (fields == '' and '' or ',') .. handed[field] .. value
+        end
+      end
+      local attempts = row[10]
+      payload, has_stalled = row[11], row[3] and row[3] ~= '0'
+      if not is_sound then
+        local word, a, b, c
+        word, a, b, c, has_stalled = seldom().look_closely(id, handed)
+        is_sound = word == 'sound'
+        if is_sound then
+          attempts, payload, fields = a, b, c
+        elseif word == 'broken' then
+          broken = broken or {}
+          broken[#broken + 1] = {a, b}
+        else
+          ghosts = ghosts + 1
+        end
+      end
+      token = is_sound and digits(tonumber(attempts) + 1)
+    end
+    if token then
+      bytes = bytes + #payload
+      if taken > 0 and (has_stalled or bytes > most_bytes) then
+        break
+      end
+      taken = taken + 1
+      keys[taken], tokens[taken] = key, token
+      members[2 * taken - 1], members[2 * taken] = deadline, id
+      answer[at + 1], answer[at + 2], answer[at + 3] = id .. ':' .. token, fields, payload
+      at = at + 3
+    end
+    seen = i
+    if has_stalled and token then
+      break
+    end
   end
   if seen == 0 then
-    return 0
+    return 0, 0
   end
-  if #broken > 0 then
-    touch_sets()
+  if broken then
+    seldom().read_retention(retention)
+    seldom().touch_sets()
   end
 
-  redis.call('ZREMRANGEBYRANK', q.pending, 0, seen - 1)
-  local members, n = {}, #answer
-  local deadline = digits(now_ms + lease_ms)
-  for i, row in ipairs(rows) do
-    local token = NEXT[row[ATTEMPTS]] or digits(tonumber(row[ATTEMPTS]) + 1)
-    redis.call('HSET', row_key(row.id), 'state', 'active', 'attempts', token, 'owner', owner, 'started_at', now_text)
-    members[2 * i - 1], members[2 * i] = deadline, row.id
-    local fields = ''
-    if not row.plain then
-      for field = UNCOUNTED, TIMEOUT do
-        if row[field] then
-          fields = fields .. (fields == '' and '' or ',') .. HANDED[field] .. row[field]
-        end
-      end
+  call('ZREMRANGEBYRANK', q.pending, '0', digits(seen - 1))
+  for i = 1, taken do
+    call('HSET', keys[i], 'state', 'active', 'attempts', tokens[i], 'owner', owner, 'started_at', now_text)
+  end
+  for i = 1, 2 * taken, 1000 do
+    call('ZADD', q.active, unpack(members, i, math.min(i + 999, 2 * taken)))
+  end
+  if broken then
+    for _, pair in ipairs(broken) do
+      seldom().bury_broken(pair[1], pair[2])
     end
-    answer[n + 1], answer[n + 2], answer[n + 3] = row.id .. ':' .. token, fields, row[PAYLOAD]
-    n = n + 3
   end
-  if #rows > 0 then
-    redis.call('ZADD', q.active, unpack(members))
+  if ghosts > 0 then
+    count('ghosts', ghosts)
   end
-  for _, pair in ipairs(broken) do
-    bury_broken(pair[1], pair[2])
-  end
-  if ghosts + strays > 0 then
-    count('ghosts', ghosts + strays)
-  end
-  return #rows
+  return taken, seen
 end

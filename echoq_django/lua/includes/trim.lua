@@ -1,5 +1,5 @@
 -- trim: ended rows go by age, by number and by their own rule.
--- include  queue checks now_ms rows finish
+-- include  queue checks now_ms rows totals finish
 -- defines  drop trim trim_ended trim_expired
 
 -- Removes jobs by id from the set of their state, with all that belongs to them. A member whose row says that it is
