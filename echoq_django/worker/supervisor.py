@@ -28,11 +28,12 @@ from echoq_django.worker import child
 from echoq_django.worker.contact import COMMAND_SECONDS, Contact
 from echoq_django.worker.estates import Estates
 from echoq_django.worker.family import Family
-from echoq_django.worker.hands import Table
+from echoq_django.worker.hands import CANCELLED, LOST_LEASE, Table
 from echoq_django.worker.health import url_of
 from echoq_django.worker.leases import Leases
 from echoq_django.worker.notify import Notifier
 from echoq_django.worker.orphans import Orphans
+from echoq_django.worker.overrun import Overruns
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("echoq.worker")
 
 BURST_SECONDS: Final = 0.05
+MARKS: Final = {"lost": LOST_LEASE, "cancelled": CANCELLED}
 
 
 class Supervisor:
@@ -106,6 +108,8 @@ class Supervisor:
             else:
                 self.notifier.say("STOPPING=1")
                 self._hurry()
+            if time.monotonic() >= self.overruns.due_at:
+                self.overruns.look()
             if time.monotonic() >= self.leases.due_at:
                 self.leases.beat(self.family.living_executors())
         self.leases.leave(ring=not self.plan.burst)
@@ -114,7 +118,11 @@ class Supervisor:
         return self.exit_code
 
     def on_news(self, news: dict[str, str]) -> None:
-        """Take what a heartbeat answered: tickets in hand that were "lost" or "cancelled"."""
+        """Mark what a heartbeat answered, tickets in hand that were "lost" or "cancelled", for those that hold them."""
+        for held in self.table.all_held():
+            word = news.get(held.ticket)
+            if word is not None:
+                held.places.mark(held.place, held.ticket, MARKS[word])
 
     def _close_what_is_ours(self) -> None:
         os.close(self._wake_read)
@@ -196,6 +204,7 @@ class Supervisor:
         now = time.monotonic()
         until = [
             self.leases.due_at,
+            self.overruns.due_at,
             self.leases.join_due_at,
             self.contact.retry_at if self.estates else None,
             self.orphans.due_at,
