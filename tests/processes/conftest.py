@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import json
 import os
+import pty
+import re
+import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,13 +22,21 @@ import psutil
 import pytest
 from django.test import override_settings
 
+from echoq_django.ids import mint
+from echoq_django.jobs import get_job
 from echoq_django.queues import Queue
+from echoq_django.records import NewJob
 from tests.eventually import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+    from echoq_django.jobs import Job
 
 ROOT = Path(__file__).parent.parent.parent
+ON_ITS_TERMINAL = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.executable, sys.argv[1:])"
+)
 
 
 @dataclass
@@ -64,6 +78,8 @@ class Site:
     echoq: dict[str, object]
     workers: list[Worker] = field(default_factory=list)
     overrides: list[override_settings] = field(default_factory=list)
+    environ: dict[str, str] = field(default_factory=dict)
+    """What the environment of its processes has besides."""
 
     @property
     def ledger(self) -> str:
@@ -87,7 +103,8 @@ class Site:
             "DJANGO_SETTINGS_MODULE": "tests.worker_settings",
             "WORKER_FOLDER": str(self.folder),
             "WORKER_ECHOQ": json.dumps(self.echoq),
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": f"{ROOT}{os.pathsep}{self.folder}",
+            **self.environ,
         }
 
     def run(self, *arguments: str, within_seconds: float = 30) -> subprocess.CompletedProcess[str]:
@@ -102,14 +119,19 @@ class Site:
             check=False,
         )
 
-    def worker(self, *arguments: str, ready: bool = True) -> Worker:
-        """Start a worker; with `ready`, wait until its children have joined the queue."""
+    def worker(self, *arguments: str, ready: bool = True, within: Sequence[str] = ()) -> Worker:
+        """Start a worker, `within` another command; with `ready`, wait until its children have joined the queue."""
+        django = [sys.executable, "-m", "django", "echoq_worker", "-v", "1"]
+        return self.start([*within, *django, *arguments], ready=ready)
+
+    def start(self, command: Sequence[str], *, ready: bool = True, cwd: Path = ROOT) -> Worker:
+        """Start a command that is a worker, or becomes one."""
         log = self.folder / f"worker-{next(_numbers)}.log"
         before = set(self._joined()) if ready else set()
         with log.open("wb") as file:
             process = subprocess.Popen(
-                [sys.executable, "-m", "django", "echoq_worker", "-v", "1", *arguments],
-                cwd=ROOT,
+                command,
+                cwd=cwd,
                 env=self.environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=file,
@@ -121,6 +143,18 @@ class Site:
         if ready:
             eventually(lambda: set(self._joined()) - before or process.poll() is not None, 15)
         return worker
+
+    def write_tasks(self, name: str, source: str) -> Path:
+        """Write a module of tasks that its workers can import; it is to be in TASK_MODULES."""
+        path = self.folder / f"{name}.py"
+        path.write_text(f"import os\n\nimport echoq_django as echoq\nfrom tests.worker_tasks import *\n\n{source}\n")
+        return path
+
+    def enqueue(self, task: str, *args: object) -> Job:
+        """Enqueue a job of a task that this process does not know."""
+        new = NewJob(id=mint(), payload=json.dumps({"v": 1, "task": task, "args": args}).encode())
+        Queue("q").enqueue(new)
+        return get_job(new.id, "q")
 
     def burst(self, *arguments: str) -> Worker:
         """Run a worker until it has nothing left to do."""
@@ -147,6 +181,54 @@ class Site:
                 worker.process.kill()
                 worker.process.wait(10)
             eventually(lambda children=children: not any(is_alive(child) for child in children), 10)
+
+
+class Terminal:
+    """A pseudo-terminal with a command on it."""
+
+    def __init__(self, site: Site, *arguments: str, **environment: str) -> None:
+        self.master, slave = pty.openpty()
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", ON_ITS_TERMINAL, sys.executable, "-m", "django", *arguments],
+            cwd=ROOT,
+            env={**site.environment(), "TERM": "xterm-256color", **environment},
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+        )
+        os.close(slave)
+        self.raw = ""
+
+    def read(self) -> str:
+        """Read what has come, and give all of it without its escapes."""
+        while select.select([self.master], [], [], 0)[0]:
+            try:
+                came = os.read(self.master, 65536)
+            except OSError:  # nobody holds the other end any more
+                break
+            self.raw += came.decode(errors="replace")
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.raw)
+
+    @property
+    def screen(self) -> str:
+        """What was drawn last."""
+        return self.read().rpartition("Queues")[2]
+
+    def type(self, keys: bytes) -> None:
+        os.write(self.master, keys)
+
+    def wait(self) -> int:
+        eventually(lambda: self.read() and self.process.poll() is not None, 10)
+        self.read()
+        return self.process.wait(1)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(10)
+        os.close(self.master)
 
 
 def is_alive(process: psutil.Process) -> bool:
@@ -193,3 +275,17 @@ def make_site(redis_url: str, tmp_path: Path) -> Iterator[Callable[..., Site]]:
 def site(make_site: Callable[..., Site]) -> Site:
     """Give a site with a short lease."""
     return make_site(LEASE=2, GRACE=5)
+
+
+@pytest.fixture
+def terminal(site: Site) -> Iterator[Callable[..., Terminal]]:
+    """Give a function that runs a command on a terminal of its own."""
+    terminals: list[Terminal] = []
+
+    def run(*arguments: str, of: Site = site, **environment: str) -> Terminal:
+        terminals.append(Terminal(of, *arguments, **environment))
+        return terminals[-1]
+
+    yield run
+    for one in terminals:
+        one.close()

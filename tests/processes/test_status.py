@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import pty
 import re
-import select
 import signal
-import struct
-import subprocess
-import sys
-import termios
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,74 +25,9 @@ from tests.processes.conftest import ROOT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.processes.conftest import Site
+    from tests.processes.conftest import Site, Terminal
 
 Q = "q"
-ON_ITS_TERMINAL = (
-    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.executable, sys.argv[1:])"
-)
-
-
-class Terminal:
-    """A pseudo-terminal with a command on it."""
-
-    def __init__(self, site: Site, *arguments: str, **environment: str) -> None:
-        self.master, slave = pty.openpty()
-        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", ON_ITS_TERMINAL, sys.executable, "-m", "django", *arguments],
-            cwd=ROOT,
-            env={**site.environment(), "TERM": "xterm-256color", **environment},
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            start_new_session=True,
-        )
-        os.close(slave)
-        self.raw = ""
-
-    def read(self) -> str:
-        """Read what has come, and give all of it without its escapes."""
-        while select.select([self.master], [], [], 0)[0]:
-            try:
-                came = os.read(self.master, 65536)
-            except OSError:  # nobody holds the other end any more
-                break
-            self.raw += came.decode(errors="replace")
-        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.raw)
-
-    @property
-    def screen(self) -> str:
-        """What was drawn last."""
-        return self.read().rpartition("Queues")[2]
-
-    def type(self, keys: bytes) -> None:
-        os.write(self.master, keys)
-
-    def wait(self) -> int:
-        eventually(lambda: self.read() and self.process.poll() is not None, 10)
-        self.read()
-        return self.process.wait(1)
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait(10)
-        os.close(self.master)
-
-
-@pytest.fixture
-def terminal(site: Site) -> Any:
-    """Give a function that runs a command on a terminal of its own."""
-    terminals: list[Terminal] = []
-
-    def run(*arguments: str, of: Site = site, **environment: str) -> Terminal:
-        terminals.append(Terminal(of, *arguments, **environment))
-        return terminals[-1]
-
-    yield run
-    for one in terminals:
-        one.close()
 
 
 def status_json(site: Site, *arguments: str) -> dict[str, Any]:
