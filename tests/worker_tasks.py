@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -233,7 +234,7 @@ async def meet(ledger: str, release: str) -> None:
     """Sleep until somebody makes the file, so that many can be seen to run at once."""
     write_down(ledger, "began", me(), os.getpid())
     try:
-        while not Path(release).exists():
+        while not os.path.exists(release):  # noqa: ASYNC110, ASYNC240, PTH110 (the file is another process's event)
             await asyncio.sleep(0.05)
     except asyncio.CancelledError:
         write_down(ledger, "cancelled", me())
@@ -303,3 +304,75 @@ async def insert_later() -> None:
 @echoq.task(queue="q", name="count_later")
 async def count_later() -> int:
     return int(await sync_to_async(count_rows.func)())
+
+
+# ── Jobs that take too long ─────────────────────────────────────────────────────────────────────────────────
+
+
+@echoq.task(queue="q", name="spin", timeout=0.3, max_attempts=2, backoff=SOON)
+def spin(ledger: str) -> None:
+    """Run for ever in Python."""
+    write_down(ledger, "began", me(), threading.current_thread().name)
+    try:
+        while True:
+            time.sleep(0.001)
+    except echoq.JobTimeout:
+        write_down(ledger, "timeout", me())
+        raise
+
+
+@echoq.task(queue="q", name="sleep_long", timeout=0.3, max_attempts=2, backoff=SOON)
+def sleep_long(ledger: str, seconds: float = 60) -> None:
+    """Wait in one call."""
+    write_down(ledger, "began", me(), os.getpid())
+    try:
+        time.sleep(seconds)
+    except echoq.JobTimeout:
+        write_down(ledger, "timeout", me())
+        raise
+    write_down(ledger, "ended", me())
+
+
+@echoq.task(queue="q", name="hold_gil_long", timeout=0.3, max_attempts=2, backoff=SOON)
+def hold_gil_long(ledger: str) -> None:
+    """Hold the interpreter's lock in native code."""
+    write_down(ledger, "began", me(), os.getpid())
+    ctypes.PyDLL(None).sleep(60)
+
+
+@echoq.task(queue="q", name="swallow_timeout", timeout=0.3, max_attempts=1)
+def swallow_timeout(ledger: str, release: str) -> None:
+    write_down(ledger, "began", me(), os.getpid())
+    while not Path(release).exists():
+        try:
+            time.sleep(0.005)
+        except BaseException:  # noqa: BLE001 (that is what it is about)
+            write_down(ledger, "swallowed", me())
+
+
+@echoq.task(queue="q", name="clean_up", timeout=0.2, max_attempts=1)
+def clean_up(ledger: str) -> None:
+    try:
+        while True:
+            time.sleep(0.001)
+    finally:
+        time.sleep(1)
+        write_down(ledger, "cleaned", me())
+
+
+@echoq.task(queue="q", name="quick", timeout=0.05, max_attempts=1)
+def quick(ledger: str, n: int) -> int:
+    """End within a hair of its time."""
+    end = time.perf_counter() + 0.0499
+    while time.perf_counter() < end:
+        pass
+    return n
+
+
+@echoq.task(queue="q", name="hold_gil_first", max_attempts=1)
+def hold_gil_first(ledger: str, n: int, seconds: int) -> None:
+    """Note, but for one that holds the interpreter's lock for a while first."""
+    write_down(ledger, "began", me(), os.getpid(), n)
+    if n == 0:
+        ctypes.PyDLL(None).sleep(seconds)
+    write_down(ledger, "ended", me(), n)

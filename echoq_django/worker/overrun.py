@@ -111,7 +111,7 @@ class Overruns:
         if child.name not in self._hinted:
             self._hinted.add(child.name)
             logger.warning(
-                "Job %s of child %s goes on after its timeout; the child takes nothing more, and is ended in %g s.",
+                "Job %s goes on after its timeout: child %s takes nothing more, and is killed if that lasts %g s.",
                 late[0].ticket,
                 child.name,
                 PATIENCE,
@@ -119,6 +119,6 @@ class Overruns:
             self._family.tell(child, STOP)
         overdue = [each for each in late if is_overdue(each, now)]
         if overdue:
-            logger.error("Child %s is ended: %s ran longer than its timeout.", child.name, overdue[0].ticket)
+            logger.error("Child %s is killed: job %s did not end at its timeout.", child.name, overdue[0].ticket)
             self._hinted.discard(child.name)
             self._family.kill(child)
