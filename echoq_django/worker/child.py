@@ -24,7 +24,7 @@ from echoq_django.errors import EchoQError
 from echoq_django.records import Settlement
 from echoq_django.worker.bell import Bell
 from echoq_django.worker.coroutines import Coroutines
-from echoq_django.worker.execution import watch_connections
+from echoq_django.worker.databases import watch_connections
 from echoq_django.worker.executor import Executor, Source, take_from
 from echoq_django.worker.limits import Limits, Meter
 from echoq_django.worker.threads import run_or_end, start_thread

@@ -18,8 +18,9 @@ from echoq_django.errors import EchoQError
 from echoq_django.queues import Exchange, Queue
 from echoq_django.records import Claimed, Exchanged, Settlement
 from echoq_django.worker.coroutines import Run
+from echoq_django.worker.databases import end_transactions, mend_connections, threads_with_connections
 from echoq_django.worker.deadlines import Deadline
-from echoq_django.worker.execution import Execution, end_transactions, mend_connections, threads_with_connections
+from echoq_django.worker.execution import Execution
 from echoq_django.worker.hands import BEGUN, CAPACITY, DECIDED, FINISHED, PASSED, WAITING
 
 if TYPE_CHECKING:
