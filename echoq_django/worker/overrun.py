@@ -119,6 +119,12 @@ class Overruns:
             self._family.tell(child, STOP)
         overdue = [each for each in late if is_overdue(each, now)]
         if overdue:
-            logger.error("Child %s is killed: job %s did not end at its timeout.", child.name, overdue[0].ticket)
+            for each in overdue:
+                logger.error(
+                    "Child %s (process %d) is killed: job %s did not end at its timeout.",
+                    child.name,
+                    child.pid,
+                    each.ticket,
+                )
             self._hinted.discard(child.name)
             self._family.kill(child)

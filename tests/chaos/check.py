@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
@@ -34,6 +35,7 @@ STANDING = {"meta", "metrics:totals", "workers", "wake", "expiry", *SETS}
 """The keys of a queue beside its rows and what is attached to them."""
 OUTAGES = ("redis killed", "redis frozen", "queue paused")
 KILLS = ("child killed", "supervisor killed")
+KILLED = re.compile(r"\(process (\d+)\) is killed: job (JOB\w+):\d+ did not end")
 HAND_STOPS = ("supervisor stopped", "supervisor hurried")
 
 Row = dict[str, str]
@@ -119,7 +121,7 @@ def check_jobs(client: redis.Redis, chaos: Chaos) -> list[str]:
             ledger, f"in queue {name} there is a row that nobody sent", (i for i in rows if i not in sent), rows
         )
         check_ends(faults, ledger, books, name, set(sent))
-        check_rows(faults, ledger, name, rows)
+        check_rows(faults, ledger, name, rows, ended_for_a_timeout(chaos)[1])
         check_sums(faults, ledger, books, name, set(sent))
     return faults
 
@@ -151,6 +153,7 @@ def check_keys(faults: Faults, books: Books) -> None:
 def check_begins(faults: Faults, ledger: Ledger, chaos: Chaos) -> None:
     """No job is begun more often than its budget, and none twice under the same number."""
     stopped = {event.pid for event in chaos.events if event.kind in HAND_STOPS}
+    ended, _ = ended_for_a_timeout(chaos)
     unsent, twice, over, again, early = set(), set(), set(), set(), set()
     for job_id, begins in ledger.begins.items():
         sent = ledger.sent.get(job_id)
@@ -162,13 +165,15 @@ def check_begins(faults: Faults, ledger: Ledger, chaos: Chaos) -> None:
             twice.add(job_id)
         if max(begin.counted for begin in begins) > KINDS[sent.kind].max_attempts:
             over.add(job_id)
-        # A worker that is stopped and whose grace has run out ends its children on purpose: what they were running is
-        # handed back uncounted, unless that was its last attempt, and only that is begun again under its number.
+        # A worker that is stopped and whose grace has run out ends its children on purpose, and one whose job goes on
+        # after its timeout ends that child: what else they were running is handed back uncounted, unless that was its
+        # last attempt, and only that is begun again under its number.
         last: dict[int, Any] = {}
         for begin in sorted(begins, key=lambda begin: begin.token):
             before = last.get(begin.counted)
             is_last = begin.counted == KINDS[sent.kind].max_attempts
-            if before is not None and (is_last or before.supervisor not in stopped):
+            was_cut_short = before is not None and (before.supervisor in stopped or before.pid in ended)
+            if before is not None and (is_last or not was_cut_short):
                 again.add(job_id)
             last[begin.counted] = begin
         if sent.delay and begins[0].at < sent.called_at + sent.delay - 0.001:
@@ -178,6 +183,16 @@ def check_begins(faults: Faults, ledger: Ledger, chaos: Chaos) -> None:
     faults.about(ledger, "begun beyond max_attempts", over)
     faults.about(ledger, "begun twice under one counted number, with no deliberate end between", again)
     faults.about(ledger, "begun before they were due", early)
+
+
+def ended_for_a_timeout(chaos: Chaos) -> tuple[set[int], Counter[str]]:
+    """Read from the workers' logs which processes they ended for a job's timeout, and how often each job was why."""
+    pids, jobs = set(), Counter[str]()
+    for log in chaos.folder.glob("worker-*.log"):
+        for pid, job_id in KILLED.findall(log.read_text(errors="replace")):
+            pids.add(int(pid))
+            jobs[job_id] += 1
+    return pids, jobs
 
 
 def check_ends(faults: Faults, ledger: Ledger, books: Books, name: str, ids: set[str]) -> None:
@@ -215,7 +230,7 @@ def check_ends(faults: Faults, ledger: Ledger, books: Books, name: str, ids: set
     faults.about(ledger, f"in queue {name} were cancelled and are not", not_cancelled, rows)
 
 
-def check_rows(faults: Faults, ledger: Ledger, name: str, rows: Mapping[str, Row]) -> None:
+def check_rows(faults: Faults, ledger: Ledger, name: str, rows: Mapping[str, Row], charged: Mapping[str, int]) -> None:
     """The counts in each row agree with each other and with the ledger, and results are those of the accepted run."""
     sums, budget, results, invented, retried = set(), set(), set(), set(), set()
     for job_id, row in rows.items():
@@ -236,7 +251,7 @@ def check_rows(faults: Faults, ledger: Ledger, name: str, rows: Mapping[str, Row
             sums.add(job_id)
         if counted > kind.max_attempts:
             budget.add(job_id)
-        if failures > len(ledger.raised.get(job_id, ())):
+        if failures > len(ledger.raised.get(job_id, ())) + charged.get(job_id, 0):
             invented.add(job_id)
         if any(begin.token > token for begin in ledger.begins.get(job_id, ())):
             invented.add(job_id)
@@ -248,7 +263,8 @@ def check_rows(faults: Faults, ledger: Ledger, name: str, rows: Mapping[str, Row
             retried.add(job_id)
         if state == "dead" and row.get("reason") not in ("failed", "stalled", "stopped"):
             invented.add(job_id)
-        if state == "completed" and sent.kind == "flaky" and failures + stalled < 1 + sent.number % 2:
+        fails = {"flaky": 1 + sent.number % 2, "fickle": 1 + sent.number % 2, "late": 2}.get(sent.kind, 0)
+        if state == "completed" and failures + stalled < fails:
             retried.add(job_id)
     faults.about(ledger, f"in queue {name} have counts that do not agree", sums, rows)
     faults.about(ledger, f"in queue {name} were claimed beyond max_attempts", budget, rows)

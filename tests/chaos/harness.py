@@ -472,7 +472,7 @@ class Chaos:
                 words = line.split(maxsplit=3)
                 if len(words) < 4 or words[2] not in ("ERROR", "CRITICAL") or not words[3].startswith("echoq."):
                     continue
-                if words[3].startswith("echoq.job:") or "ended with SIGKILL" in line:
+                if words[3].startswith("echoq.job:") or "ended with SIGKILL" in line or " is killed: " in line:
                     continue
                 self.fault(f"a worker logged {line!r}: {worker.log}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import time
@@ -96,6 +97,47 @@ def chain(number: int) -> None:
         send("chained", number)
 
 
+@echoq.task(name="doze", queue="a")
+async def doze(number: int) -> None:
+    with noted():
+        await asyncio.sleep(0.001 * (number % 40))
+
+
+@echoq.task(name="dream", queue="b")
+async def dream(number: int) -> int:
+    """Sleep for longer than a lease, beside others."""
+    with noted() as job:
+        await asyncio.sleep(2.2 + 0.1 * (number % 10))
+        return job.attempts
+
+
+@echoq.task(name="fickle", queue="b", backoff=echoq.Jitter(echoq.Fixed(ms=80)), max_attempts=6)
+async def fickle(number: int) -> int:
+    """Raise, or take too long, under the first one or two counted beginnings."""
+    with noted() as job:
+        await asyncio.sleep(0.001)
+        if job.attempts - job.uncounted <= 1 + number % 2:
+            if number % 3:
+                raise ExpectedError
+            await asyncio.sleep(20)
+        return number
+
+
+@echoq.task(name="late", queue="a", timeout=0.2, backoff=echoq.Fixed(ms=30), max_attempts=4)
+def late(number: int) -> None:
+    """Run for ever under the first two counted beginnings."""
+    with noted() as job:
+        while job.attempts - job.uncounted <= 2:
+            time.sleep(0.001)
+
+
+@echoq.task(name="stuck", queue="b", timeout=0.3, backoff=echoq.Fixed(ms=30), max_attempts=2)
+def stuck(number: int) -> None:
+    """Wait in one call for longer than a process is given."""
+    with noted():
+        time.sleep(20)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Kind:
     """One way to make a job: how often it is chosen, of which task and with which options, and how it may end.
@@ -110,6 +152,7 @@ class Kind:
     keeps: str = "all"
     completes: bool = True
     is_delayed: bool = False
+    timeout: float | None = None
 
     def call(self, number: int, delay: float) -> Any:
         """Make the call, with its id chosen, so that a producer knows the ids of a batch that failed half-way."""
@@ -119,6 +162,8 @@ class Kind:
             options["retain"] = 0 if self.keeps == "none" else {"completed": 0}
         if delay:
             options["delay"] = delay
+        if self.timeout:
+            options["timeout"] = self.timeout
         return self.task.using(**options).bind(number)
 
 
@@ -137,6 +182,12 @@ KINDS = {
     "once-slow": Kind(weight=0.5, task=night, queue="b", max_attempts=1),
     "later": Kind(weight=8, task=noop, queue="b", is_delayed=True),
     "chain": Kind(weight=3, task=chain, queue="a"),
+    "doze": Kind(weight=8, task=doze, queue="a"),
+    "dream": Kind(weight=3, task=dream, queue="b"),
+    "fickle": Kind(weight=4, task=fickle, queue="b", max_attempts=6, timeout=0.4),
+    "late": Kind(weight=2, task=late, queue="a", max_attempts=4),
+    "stuck": Kind(weight=0.2, task=stuck, queue="b", max_attempts=2, completes=False),
+    "gone-doze": Kind(weight=3, task=doze, queue="gone", keeps="none"),
     "chained": Kind(weight=0, task=noop, queue="b"),
     "fleeting": Kind(weight=8, task=nap, queue="b", keeps="failures"),
     "gone": Kind(weight=6, task=noop, queue="gone", keeps="none"),
