@@ -32,7 +32,10 @@ from echoq_django.records import (
     Settlement,
     by_ticket,
     claimed_of,
+    enqueued_in_groups,
     enqueued_of,
+    groups_of,
+    packed_group,
     seconds_of,
 )
 from echoq_django.scripts import Argument, pack, script
@@ -102,7 +105,7 @@ class Queue:
         is asked twice, unless the job's row may be gone by then.
         """
         called, base = script("enqueue"), self.keys.base
-        n, packed = job.packed(counted=False)
+        n, packed = job.packed()
         command = b"*%d\r\n%b%b%b%b" % (
             called.head_length + n,
             called.head,
@@ -136,7 +139,7 @@ class Queue:
         """
         if not jobs:
             return []
-        chunks = list(_chunks(jobs))
+        chunks = [groups_of(chunk) for chunk in _chunks(jobs)]
         answers: list[list[Enqueued]] = [[] for _ in chunks]
         self.wire.mend()
         try:
@@ -147,13 +150,14 @@ class Queue:
                     raise
                 self._send_chunks(chunks, answers, resent=True)
         except redis.RedisError as error:
-            unconfirmed = [job.id for chunk, found in zip(chunks, answers, strict=True) if not found for job in chunk]
+            missing = [chunk for chunk, found in zip(chunks, answers, strict=True) if not found]
+            unconfirmed = [job.id for chunk in missing for group in chunk for job in group]
             raise EnqueueFailed(unconfirmed, _refusal(error)) from error
         _list_queue(self)
         return [one for found in answers for one in found]
 
     def _send_chunks(
-        self, chunks: list[Sequence[NewJob]], answers: list[list[Enqueued]], *, resent: bool = False
+        self, chunks: list[list[list[NewJob]]], answers: list[list[Enqueued]], *, resent: bool = False
     ) -> None:
         """Send the chunks that have no answer yet, and put down what each is answered."""
         called, wire = script("enqueue_many"), self.wire
@@ -164,9 +168,7 @@ class Queue:
         unknown: list[tuple[int, bytes]] = []
 
         def note(i: int, reply: list[bytes]) -> None:
-            answers[i] = [
-                enqueued_of(job, reply[2 * n], reply[2 * n + 1], resent=resent) for n, job in enumerate(chunks[i])
-            ]
+            answers[i] = enqueued_in_groups(chunks[i], reply, resent=resent)
 
         def receive() -> None:
             i, command = waiting.popleft()
@@ -618,12 +620,12 @@ def _chunks(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
     yield jobs[first:]
 
 
-def _many_command(called: Script, base: str, chunk: Sequence[NewJob]) -> bytes:
-    """Write the call of enqueue_many for these jobs."""
-    n = called.head_length + 1
-    parts = [called.head, called.packed_keys(base), pack((len(chunk),))]
-    for job in chunk:
-        arguments, packed = job.packed(counted=True)
+def _many_command(called: Script, base: str, groups: Sequence[Sequence[NewJob]]) -> bytes:
+    """Write the call of enqueue_many for the jobs of these groups."""
+    n = called.head_length
+    parts = [called.head, called.packed_keys(base)]
+    for group in groups:
+        arguments, packed = packed_group(group)
         n += arguments
         parts.append(packed)
     return b"*%d\r\n%b" % (n, b"".join(parts))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from echoq_django.scripts import Argument, pack
 from echoq_django.states import JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _STATES: Final = frozenset(JobState)
 
@@ -34,34 +37,57 @@ class NewJob(NamedTuple):
         """The state in which it begins."""
         return JobState.PENDING if self.delay_ms is None and self.run_at_ms is None else JobState.SCHEDULED
 
-    def packed(self, *, counted: bool) -> tuple[int, bytes]:
-        """Write id, payload, mode, value, priority and fields in wire form; answers how many arguments that are.
-
-        With `counted` the number of the fields' texts stands before them, as `enqueue_many` takes it.
-        """
+    @property
+    def when(self) -> tuple[str, int | str]:
+        """The mode and value in which the scripts take its time."""
         if self.delay_ms is not None:
-            when = pack(("in", self.delay_ms, self.priority))
-        elif self.run_at_ms is not None:
-            when = pack(("at", self.run_at_ms, self.priority))
-        else:
-            when = _NOW if self.priority == 0 else pack(("now", "", self.priority))
-        job_id = self.id.encode()
-        extra = 2 * len(self.fields)
-        tail = b"".join(pack(pair) for pair in self.fields) if extra else b""
-        if counted:
-            tail = (pack((extra,)) if extra else _NONE) + tail
-        return 5 + extra + counted, b"$%d\r\n%b\r\n$%d\r\n%b\r\n%b%b" % (
+            return "in", self.delay_ms
+        if self.run_at_ms is not None:
+            return "at", self.run_at_ms
+        return "now", ""
+
+    def packed(self) -> tuple[int, bytes]:
+        """Write id, payload, mode, value, priority and fields in wire form; answers how many arguments that are."""
+        fields, job_id = self.fields, self.id.encode()
+        when = _NOW if self[2:5] == _PLAINLY else pack((*self.when, self.priority))
+        return 5 + 2 * len(fields), b"$%d\r\n%b\r\n$%d\r\n%b\r\n%b%b" % (
             len(job_id),
             job_id,
             len(self.payload),
             self.payload,
             when,
-            tail,
+            packed_fields(fields) if fields else b"",
         )
 
 
+@lru_cache(maxsize=256)
+def packed_fields(fields: tuple[tuple[str, Argument], ...]) -> bytes:
+    """Write the further fields of a row in wire form; those of a task's jobs are mostly the same."""
+    return b"".join(pack(pair) for pair in fields)
+
+
+def groups_of(jobs: Sequence[NewJob]) -> list[list[NewJob]]:
+    """Split jobs, in order, into runs that share time, priority and fields."""
+    return [list(group) for _, group in groupby(jobs, itemgetter(2, 3, 4, 5))]
+
+
+def packed_group(jobs: Sequence[NewJob]) -> tuple[int, bytes]:
+    """Write a group as `enqueue_many` takes it; answers how many arguments that are."""
+    first = jobs[0]
+    fields = first.fields
+    parts = [
+        pack((*first.when, first.priority, 2 * len(fields))),
+        packed_fields(fields) if fields else b"",
+        pack((len(jobs),)),
+    ]
+    for job in jobs:
+        job_id, payload = job.id.encode(), job.payload
+        parts.append(b"$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(job_id), job_id, len(payload), payload))
+    return 5 + 2 * (len(fields) + len(jobs)), b"".join(parts)
+
+
 _NOW: Final = pack(("now", "", 0))
-_NONE: Final = pack((0,))
+_PLAINLY: Final = (0, None, None)  # priority, delay_ms and run_at_ms of most jobs
 
 
 class Enqueued(NamedTuple):
@@ -216,6 +242,19 @@ def enqueued_of(job: NewJob, word: bytes, text: bytes, *, resent: bool) -> Enque
         return Enqueued(False, job.state, int(text) if text else None)
     state = state_of(text)
     return Enqueued(not (resent and job.minted), state, job.run_at_ms)
+
+
+def enqueued_in_groups(groups: Sequence[Sequence[NewJob]], answer: list[bytes], *, resent: bool) -> list[Enqueued]:
+    """Read what became of the jobs of groups, in order."""
+    became: list[Enqueued] = []
+    for group, due in zip(groups, answer, strict=False):
+        became += [Enqueued(False, group[0].state, int(due) if due else None)] * len(group)
+    if len(answer) > len(groups):
+        jobs = [job for group in groups for job in group]
+        for at in range(len(groups), len(answer), 2):
+            i = int(answer[at])
+            became[i] = enqueued_of(jobs[i], b"duplicate", answer[at + 1], resent=resent)
+    return became
 
 
 def state_of(text: bytes) -> JobState:

@@ -157,10 +157,18 @@ def _in_one_function(texts: Iterable[str], names: Iterable[str], users: str) -> 
     """Put includes in a function that answers those of their definitions that `users` name."""
     named = set(re.findall(r"\.(\w+)", users))
     defined = [one for name in names for one in _field(_include_header(name), "defines") if one in named]
-    inner = "\n".join(texts)
-    return (
-        "local seldom_made\nlocal function seldom()\nif seldom_made then\n  return seldom_made\nend\n"
-        f"{inner}\nseldom_made = {{{', '.join(f'{one} = {one}' for one in defined)}}}\nreturn seldom_made\nend\n"
+    return "\n".join(
+        [
+            "local seldom_made",
+            "local function seldom()",
+            "if seldom_made then return seldom_made end",
+            *texts,
+            "seldom_made = {",
+            *(f"  {one} = {one}," for one in defined),
+            "}",
+            "return seldom_made",
+            "end",
+        ]
     )
 
 

@@ -16,17 +16,18 @@
 -- The keys are locals here, since a table costs more; `dead` is derived when it is needed.
 local pending_key, active_key, schedule_key, completed_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local wake_key, meta_key, workers_key = KEYS[6], KEYS[7], KEYS[8]
-local child, thread = ARGV[1], ARGV[2]
-if not ARGV[7] or ARGV[7] == '' then
-  ARGV[7] = DEFAULT_RETENTION
+local child, thread, retention = ARGV[1], ARGV[2], ARGV[7]
+if not retention or retention == '' then
+  retention = DEFAULT_RETENTION
 end
 local lease_ms, limit, most_bytes, max_stalled, keep_for, keep_most, done
 if ARGV[8] then
-  lease_ms, limit, most_bytes, max_stalled, keep_for, keep_most, done = string.match(table.concat(ARGV, ',', 3, 8),
+  lease_ms, limit, most_bytes, max_stalled, keep_for, keep_most, done = string.match(
+    ARGV[3] .. ',' .. ARGV[4] .. ',' .. ARGV[5] .. ',' .. ARGV[6] .. ',' .. retention .. ',' .. ARGV[8],
     '^(%d+),(%d+),(%d+),(%d+),(%d+),%d+,%d+,(%d+),%d+,%d+,(%d+)$')
 end
 if not done then
-  return seldom().read_retention(ARGV[7])
+  return seldom().read_retention(retention)
     or refuse('lease_ms, limit, most_bytes, max_stalled, completed', 'must be whole numbers')
 end
 lease_ms, limit, most_bytes, done = lease_ms + 0, limit + 0, most_bytes + 0, done + 0
@@ -135,7 +136,7 @@ end
 local rare = (rest or is_due or is_old) and seldom()
 local refused = {}
 if rare then
-  rare.read_retention(ARGV[7])
+  rare.read_retention(retention)
   rare.touch_sets()
   rare.listen()
   if rest then
@@ -208,7 +209,7 @@ elseif is_paused then
 elseif may_claim and pending > 0 then
   q.pending, q.active = pending_key, active_key
   local share = math.min(limit, math.ceil(pending / math.max(tonumber(executors or 1) or 1, 1)))
-  local claimed, seen = take(answer, share, child .. ':' .. thread, lease_ms, most_bytes, ARGV[7])
+  local claimed, seen = take(answer, share, child .. ':' .. thread, lease_ms, most_bytes, retention)
   pending = pending - seen
   if pending > 0 and rare then
     rare.ring()

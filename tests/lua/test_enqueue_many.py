@@ -95,29 +95,50 @@ def test_enqueue_many_names_the_item_with_a_strange_time(queue, redis_state, str
         queue.enqueue_many([new("JOB_a"), new("JOB_b"), new("JOB_c", delay_ms=strange_number)])
 
 
-JOB = ["JOB_a", "x", "now", "", 0, 0]
+NOW = ["now", "", 0]
+JOB = ["JOB_a", "x"]
 
 
 @pytest.mark.parametrize(
-    ("count", "rest", "named"),
+    ("arguments", "named"),
     [
-        (0, [], "count"),
-        (1001, JOB * 1001, "count"),
-        ("1e0", JOB, "count"),
-        (2, JOB, r"items\[1\]\.fields"),
-        (1, JOB * 2, "job"),
-        (1, [*JOB, "retain"], "job"),
-        (1, [*JOB[:5], 2, "retain"], "job"),
-        (1, [*JOB[:5], 1, "retain"], r"items\[0\]\.fields"),
-        (1, [*JOB[:5], 202, *["retain", "1"] * 101], r"items\[0\]\.fields"),
-        (1, [*JOB[:4], 101, 0], r"items\[0\]\.priority"),
-        (1, ["JOB_a", "", *JOB[2:]], r"items\[0\]\.payload"),
-        (1, ["JOB_a", "x", "soon", *JOB[3:]], r"items\[0\]\.mode"),
+        ([], "group"),
+        ([*NOW, 0, 0], "group"),
+        ([*NOW, 0, 1001, *JOB * 1001], "group"),
+        ([*NOW, 0, 600, *JOB * 600, *NOW, 0, 600, *JOB * 600], "group"),
+        ([*NOW, 0, "1e0", *JOB], "group"),
+        ([*NOW, 0, 2, *JOB], "group"),
+        ([*NOW, 0, 1, "JOB_a"], "group"),
+        ([*NOW, 0, 1, *JOB, *JOB], r"items\[1\]\.fields"),
+        ([*NOW, 2, 1, *JOB], "group"),
+        ([*NOW, 1, "retain", 1, *JOB], r"items\[0\]\.fields"),
+        ([*NOW, 202, *["retain", "1"] * 101, 1, *JOB], r"items\[0\]\.fields"),
+        ([*NOW, "", 1, *JOB], r"items\[0\]\.fields"),
+        (["now", "", 101, 0, 1, *JOB], r"items\[0\]\.priority"),
+        ([*NOW, 0, 2, *JOB, "JOB_b", ""], r"items\[1\]\.payload"),
+        (["soon", "", 0, 0, 1, *JOB], r"items\[0\]\.mode"),
     ],
 )
-def test_enqueue_many_refuses_malformed_arguments(redis_state, count, rest, named):
+def test_enqueue_many_refuses_malformed_arguments(redis_state, arguments, named):
     with redis_state.refused(ScriptFault, named):
-        redis_state.call("enqueue_many", *rest, count=count)
+        redis_state.call("enqueue_many", *arguments)
+
+
+def test_enqueue_many_keeps_the_order_of_jobs_that_differ(queue, redis_state):
+    """Jobs that share what is not their own travel in groups."""
+    redis_state.put(dead=["JOB_4"])
+    options = [{}, {}, {"priority": 1}, {"delay_ms": 5}, {"delay_ms": 5}, {"run_at_ms": 9}, {}]
+    jobs = [new(f"JOB_{i}", **given) for i, given in enumerate(options)]
+
+    answers = queue.enqueue_many(jobs)
+
+    later = [Enqueued(False, JobState.SCHEDULED, due) for due in (1_000_005, 9)]
+    dead = Enqueued(True, JobState.DEAD)
+    assert answers == [PENDING, PENDING, PENDING, later[0], dead, later[1], PENDING]
+    assert redis_state.read("pending", "schedule") == {
+        "pending": {"JOB_0": 0, "JOB_1": 0, "JOB_2": -1, "JOB_6": 0},
+        "schedule": {"JOB_3": 1_000_005, "JOB_5": 9},
+    }
 
 
 def test_enqueue_many_does_not_ring_in_a_paused_queue(queue, redis_state):

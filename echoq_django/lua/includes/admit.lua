@@ -62,12 +62,10 @@ end
 -- Writes the row of a new job. `first` to `last` are the places of its further fields in ARGV.
 local function write_row(key, payload, mode, priority, first, last)
   local state = mode == 'now' and 'pending' or 'scheduled'
-  if first > last then
-    redis.call('HSET', key, 'state', state, 'attempts', '0', 'payload', payload)
-  else
+  if priority == 0 then
     redis.call('HSET', key, 'state', state, 'attempts', '0', 'payload', payload, unpack(ARGV, first, last))
-  end
-  if priority ~= 0 then
-    redis.call('HSET', key, 'priority', digits(priority))
+  else
+    redis.call('HSET', key, 'state', state, 'attempts', '0', 'payload', payload, 'priority', digits(priority),
+      unpack(ARGV, first, last))
   end
 end

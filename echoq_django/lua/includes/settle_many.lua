@@ -2,7 +2,7 @@
 -- include  queue checks now_ms rows bell place totals finish settle
 -- defines  judge_all apply_all
 
-local accepted, broken = {}, {}
+local accepted, torn = {}, {}
 
 -- Reads what settlements are about, each {verb, ticket, number, text, id, token}. `settled` holds, by id, the ticket of
 -- a completion that comes before them, or true. Answers the refused, as a list of ticket and word.
@@ -22,7 +22,7 @@ local function judge_all(settlements, settled)
     end
     if word == 'broken' then
       settled[id] = true
-      broken[#broken + 1] = row
+      torn[#torn + 1] = row
     elseif word == 'again' then
       settled[id] = ticket
     elseif word then
@@ -45,7 +45,7 @@ local function apply_all()
   for _, settlement in ipairs(accepted) do
     apply(settlement[1], settlement.row, settlement[3], settlement[4])
   end
-  for _, row in ipairs(broken) do
+  for _, row in ipairs(torn) do
     bury_broken(row, fault_of(row) or 'unknown')
   end
 end
