@@ -59,6 +59,7 @@ LONGEST_SLEEP_MS: Final = 1_000_000
 PAY_SECONDS: Final = 0.2
 """How long the housekeeper waits for Redis before it tries again."""
 WORKER_TIMEOUT: Final = 5.0
+HOUSEKEEPER_TIMEOUT: Final = 1.0
 
 
 def run_child(
@@ -79,7 +80,8 @@ def run_child(
     pool = make_pool(WORKER_TIMEOUT)
     bell = Bell(pool, [queue for queue, _ in queues], number)
     stopping = threading.Event()
-    housekeeper = Housekeeper(orders, bell, stopping, Wire(pool))
+    # It also interrupts what takes too long: Redis may not keep it.
+    housekeeper = Housekeeper(orders, bell, stopping, Wire(make_pool(HOUSEKEEPER_TIMEOUT)))
     coroutines = Coroutines(
         child=child,
         berths=table.berths(number),

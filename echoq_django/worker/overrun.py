@@ -50,8 +50,9 @@ class Overruns:
         """Take over what waits behind a job that holds its process, and end a process whose job's time is over."""
         self.due_at = time.monotonic() + LOOK_SECONDS
         seen: set[tuple[str, int]] = set()
+        self._hinted.intersection_update(self._family.living_executors())
         for child in self._family.living():
-            if not child.executes:
+            if not child.executes or child.ended_by_us:
                 continue
             held = list(self._table.held(child.number))
             if any(each.state == BEGUN for each in held):
@@ -126,5 +127,4 @@ class Overruns:
                     child.pid,
                     each.ticket,
                 )
-            self._hinted.discard(child.name)
             self._family.kill(child)
