@@ -32,8 +32,8 @@ BLOCK_SECONDS: Final = 5
 """How long a BLPOP stays open on the server."""
 OVERDUE_SECONDS: Final = 2.0
 """How long after that its reply may take before the connection counts as dead."""
-STAGGER_SECONDS: Final = 0.002
-"""How much later than the child before it a child wakes for a due time, so that one job wakes one child."""
+STAGGER_SECONDS: Final = 0.0003
+"""How much later than the child before it a child wakes for a due time: a trip to Redis, so that they do not race."""
 RETRY_SECONDS: Final = 0.5
 BROKEN_SECONDS: Final = 5.0
 """How long a bell of a wrong type is not waited on."""
