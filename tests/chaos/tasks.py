@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import threading
 import time
@@ -138,6 +139,13 @@ def stuck(number: int) -> None:
         time.sleep(20)
 
 
+@echoq.task(name="clutch", queue="a")
+def clutch(number: int) -> None:
+    """Hold the interpreter's lock, so that its process cannot hand back what waits behind."""
+    with noted():
+        ctypes.PyDLL(None).usleep(600_000 + 1000 * (number % 900))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Kind:
     """One way to make a job: how often it is chosen, of which task and with which options, and how it may end.
@@ -186,6 +194,7 @@ KINDS = {
     "dream": Kind(weight=3, task=dream, queue="b"),
     "fickle": Kind(weight=4, task=fickle, queue="b", max_attempts=6, timeout=0.4),
     "late": Kind(weight=2, task=late, queue="a", max_attempts=4),
+    "clutch": Kind(weight=0.4, task=clutch, queue="a"),
     "stuck": Kind(weight=0.2, task=stuck, queue="b", max_attempts=2, completes=False),
     "gone-doze": Kind(weight=3, task=doze, queue="gone", keeps="none"),
     "chained": Kind(weight=0, task=noop, queue="b"),
