@@ -306,6 +306,24 @@ async def count_later() -> int:
     return int(await sync_to_async(count_rows.func)())
 
 
+@echoq.task(queue="q", name="stop_loop")
+async def stop_loop() -> None:
+    asyncio.get_running_loop().stop()
+    await asyncio.sleep(60)
+
+
+@echoq.task(queue="q", name="leave_behind")
+async def leave_behind(ledger: str) -> None:
+    async def behind() -> None:
+        await asyncio.sleep(0.1)
+        write_down(ledger, "behind", me())
+
+    LEFT.append(asyncio.ensure_future(behind()))
+
+
+LEFT: list[object] = []
+
+
 # ── Jobs that take too long ─────────────────────────────────────────────────────────────────────────────────
 
 

@@ -65,6 +65,7 @@ class Run:
     future: asyncio.Task[None] | None = None
     why: BaseException | None = None
     """What a cancellation of it stands for."""
+    may_be_cancelled: bool = False
 
 
 class Coroutines:
@@ -199,6 +200,7 @@ class Coroutines:
         asyncio.set_event_loop(loop)
         loop.call_soon(self._look)
         loop.run_forever()
+        raise RuntimeError("a coroutine has stopped the event loop, which is everybody's")
 
     def _begin_waiting(self) -> None:
         self._is_called = False
@@ -233,15 +235,16 @@ class Coroutines:
             job_logger.debug("job.begun %s", claimed.id, extra={"job_id": claimed.id, "attempts": claimed.token})
         began = time.monotonic()
         context = ThreadSensitiveContext()
-        try:
-            async with context:
-                try:
-                    outcome = await execution.run_coroutine(claimed, run.envelope, task, run.place, lambda: run.why)
-                finally:
-                    await _close_connections(context)
-        finally:
+        run.may_be_cancelled = True
+        async with context:
+            outcome = await execution.run_coroutine(claimed, run.envelope, task, run.place, lambda: run.why)
+            run.may_be_cancelled = False
             if timer is not None:
                 timer.cancel()
+            try:
+                await _close_connections(context)
+            except Exception:
+                job_logger.exception("The database connections of job %s could not be closed.", claimed.id)
         if aloud:
             seconds = time.monotonic() - began
             word = "completed" if outcome is None else outcome.verb
@@ -252,7 +255,7 @@ class Coroutines:
         self._ended.put((run, outcome))
 
     def _cancel(self, run: Run, why: BaseException) -> None:
-        if run.why is None and run.future is not None:
+        if run.may_be_cancelled and run.why is None and run.future is not None:
             run.why = why
             run.future.cancel()
 

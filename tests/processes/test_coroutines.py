@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import signal
 
 import pytest
 
 from echoq_django.queues import Queue
+from echoq_django.tasks import enqueue_many
 from tests import worker_tasks as tasks
 from tests.eventually import eventually
 
@@ -198,3 +200,38 @@ def test_concurrency_is_a_whole_number(site, value):
 
     assert done.returncode == 2
     assert "argument --concurrency: must be a whole number from 1 to" in done.stderr
+
+
+def test_a_coroutine_that_stops_the_loop_ends_its_process_and_costs_its_neighbours_one_stall_at_most(site):
+    tasks.stop_loop.using(max_attempts=1).enqueue()
+    job = tasks.meet.enqueue(site.ledger, site.path("release"))
+    worker = site.worker(*ONE)
+    site.path_made("release")
+
+    assert job.wait(15).state == "completed"
+    assert "a coroutine has stopped the event loop" in worker.text()
+
+
+def test_a_background_task_that_a_coroutine_leaves_behind_changes_nothing(site):
+    job = tasks.leave_behind.enqueue(site.ledger)
+    site.worker(*ONE)
+
+    assert job.wait(10).state == "completed"
+    eventually(lambda: site.lines("behind"), 10)
+
+
+def test_ten_thousand_coroutines_are_settled_in_hands(site):
+    enqueue_many([tasks.echo_later.using(retain=0).bind(n) for n in range(10_000)])
+    before = calls()
+    worker = site.worker(*ONE, "--no-beats")
+    eventually(lambda: counts()["pending"] == counts()["active"] == 0, 60)
+
+    assert worker.stop() == 0
+    assert counts().totals["completed"] == 10_000
+    assert calls() - before < 4_000
+
+
+def calls():
+    """Count the scripts that the server has run."""
+    stats = Queue("q").wire.execute("INFO", "commandstats")
+    return sum(int(n) for n in re.findall(rb"cmdstat_eval(?:sha)?:calls=(\d+)", stats))
