@@ -22,7 +22,7 @@ class NotYetError(Exception):
     """What a job raises that is told to fail at first."""
 
 
-@echoq.task(max_attempts=5, backoff=echoq.Exponential(base_ms=200, cap_ms=2_000))
+@echoq.task(max_attempts=5, backoff=echoq.Exponential(base_ms=200, cap_ms=2_000), timeout=60)
 def record_changes(
     zone: str, since: datetime | None = None, *, fail_at_first: bool = False, by_hour: bool = False
 ) -> int:
@@ -42,7 +42,15 @@ def record_changes(
     return len(changes)
 
 
-@echoq.task(queue="mail")
+@echoq.task(queue="followers", timeout=timedelta(minutes=2))
+async def follow(zone: str, job_id: str) -> str:
+    """Wait, without a thread, until another job has ended; answer a sentence about it."""
+    job = await echoq.aget_job(job_id)
+    await job.await_(timeout=100)
+    return f"The changes of {zone} are {job.state} after {job.attempts} attempts."
+
+
+@echoq.task(queue="mail", timeout=30)
 def mail_report(to: str) -> int:
     """Mail what is stored; answer how many messages went out."""
     return EmailMessage(subject="Clock changes of the coming ten years", body=report(), to=[to]).send()

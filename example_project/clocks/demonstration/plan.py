@@ -1,12 +1,13 @@
 """Which job gets which part: the same in every run, by the zone's name alone."""
 
 from binascii import crc32
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import echoq_django as echoq
-from clocks.tasks import record_changes
+from clocks.tasks import follow, record_changes
 from clocks.zones import zone_names
 
 #: Zones whose ten years are also walked hour by hour: jobs that run for seconds.
@@ -40,6 +41,11 @@ def _part(zone: str) -> Part:
     number = crc32(zone.encode())
     delay = 0.2 + number // 12 % 19 / 10 if number % 12 == 0 else None
     return Part(zone, delay=delay, fails=number % 12 == 1, by_hour=False)
+
+
+def follow_all(jobs: Mapping[str, echoq.Job[Any]]) -> dict[str, echoq.Job[str]]:
+    """Enqueue a coroutine for each of the long jobs, which waits for its end. Answers them by zone."""
+    return {zone: follow.enqueue(zone, jobs[zone].id) for zone in sorted(BIG_ZONES)}
 
 
 def enqueue(plan: list[Part], since: datetime) -> dict[str, echoq.Job[Any]]:

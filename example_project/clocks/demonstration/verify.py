@@ -38,6 +38,15 @@ def wrong_jobs(plan: Iterable[Part], jobs: Mapping[str, echoq.Job[Any]], due: Ma
         yield "No job was recovered from a killed process."
 
 
+def wrong_followers(followers: Mapping[str, echoq.Job[str]], jobs: Mapping[str, echoq.Job[Any]]) -> Iterator[str]:
+    """Look at each coroutine: it has waited for its job, and says so."""
+    for zone, follower in followers.items():
+        said = follower.result() if follower.state is echoq.JobState.COMPLETED else follower.error or follower.state
+        expected = f"The changes of {zone} are completed after {jobs[zone].attempts} attempts."
+        if said != expected:
+            yield f"{zone}: the coroutine {follower.id} said {said!r}, not {expected!r}."
+
+
 def wrong_counts(expected: Mapping[str, int]) -> Iterator[str]:
     """Look at each queue: it has completed what was enqueued, each job one time, and holds no others."""
     for name, number in expected.items():

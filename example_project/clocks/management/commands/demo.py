@@ -25,7 +25,7 @@ from clocks.demonstration import plan, verify
 from clocks.demonstration.worker import Worker
 from clocks.models import ClockChange
 from clocks.report import report
-from clocks.tasks import mail_report, record_changes
+from clocks.tasks import follow, mail_report, record_changes
 from clocks.zones import today
 from echoq_django.dev import ensure_server
 
@@ -37,7 +37,7 @@ Jobs = Mapping[str, echoq.Job[Any]]
 LEASE_SECONDS = 5
 LOOK_SECONDS = 0.05
 PATIENCE_SECONDS = 90
-MAIL_PATIENCE_SECONDS = 15
+LAST_PATIENCE_SECONDS = 15
 MOST_WRONGS = 20
 
 NEXT = """\
@@ -84,16 +84,18 @@ class Command(BaseCommand):
         parts = plan.make_plan()
         began = time.monotonic()
         jobs = plan.enqueue(parts, since)
+        followers = plan.follow_all(jobs)
         due = {zone: job.run_at for zone, job in jobs.items() if job.run_at is not None}
         wrongs = list(_watch(display, worker, jobs))
         seconds = time.monotonic() - began
         if wrongs:
             return [*wrongs, f"The end of {worker.log}:\n{worker.last_words()}"]
         mail = mail_report.enqueue("reports@example.com")
-        try:
-            mail.wait(MAIL_PATIENCE_SECONDS)
-        except TimeoutError as error:
-            wrongs.append(str(error))
+        for last in (mail, *followers.values()):
+            try:
+                last.wait(LAST_PATIENCE_SECONDS)
+            except TimeoutError as error:
+                wrongs.append(str(error))
         for job in jobs.values():
             job.refresh()
         messages = list(settings.MAIL_FOLDER.glob("*"))
@@ -102,7 +104,14 @@ class Command(BaseCommand):
         return [
             *wrongs,
             *verify.wrong_jobs(parts, jobs, due),
-            *verify.wrong_counts({record_changes.options.queue: len(jobs), mail_report.options.queue: 1}),
+            *verify.wrong_followers(followers, jobs),
+            *verify.wrong_counts(
+                {
+                    record_changes.options.queue: len(jobs),
+                    follow.options.queue: len(followers),
+                    mail_report.options.queue: 1,
+                }
+            ),
             *verify.wrong_changes(jobs, since),
             *verify.wrong_mail(messages),
         ]
