@@ -65,6 +65,7 @@ class Leases:
                 "started": time.time(),
                 "processes": plan.processes,
                 "threads": plan.threads,
+                "concurrency": plan.concurrency,
             }
         )
         self._unknown: set[tuple[str, int]] = set()

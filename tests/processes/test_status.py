@@ -49,6 +49,7 @@ def test_json_tells_what_each_worker_executes_and_since_when(site: Site) -> None
 
     (shown,) = queue["workers"]
     assert (shown["pid"], shown["processes"], shown["threads"], shown["live"]) == (worker.pid, 1, 2, True)
+    assert shown["concurrency"] == 100
     assert shown["host"]
     (running,) = queue["running"]
     assert (running["id"], running["task"], running["attempts"], running["cancelling"]) == (job.id, "hold", 1, False)
