@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from echoq_django.connections import LOST, Wire, make_pool
 from echoq_django.queues import Queue, list_queue
 from echoq_django.worker.child import END, pause
+from echoq_django.worker.databases import mend_connections, watch_connections
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -115,6 +116,7 @@ def run_beats(*, queues: Sequence[str], orders: int, health: Health | None = Non
 
 def run_until(beats: Beats, orders: int) -> bytes:
     """Repeat duties until something can be read from a pipe, and answer it; b"" when its other end has gone."""
+    watch_connections()
     # Workers that started together need not beat together.
     first = time.monotonic() + random.uniform(0, BEAT_SECONDS / 4)
     for each in beats.each:
@@ -126,6 +128,7 @@ def run_until(beats: Beats, orders: int) -> bytes:
             beats.wire.close()
             return order
         step_all(beats)
+        mend_connections()
 
 
 def step_all(beats: Beats) -> None:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import redis
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
-from django.db import connections
 
 from echoq_django.backoff import Exponential, delay_ms
 from echoq_django.conf import settings
@@ -29,6 +28,7 @@ from echoq_django.payloads import Envelope
 from echoq_django.queues import Exchange
 from echoq_django.records import Claimed, Settlement
 from echoq_django.tasks import Task
+from echoq_django.worker.databases import forget_connections
 from echoq_django.worker.execution import Execution, told_of
 from echoq_django.worker.hands import BEGUN, DECIDED, EMPTY, FINISHED
 from echoq_django.worker.threads import start_thread
@@ -343,4 +343,4 @@ async def _close_connections(context: ThreadSensitiveContext) -> None:
     meets another.
     """
     if context in SyncToAsync.context_to_thread_executor:
-        await sync_to_async(connections.close_all)()
+        await sync_to_async(forget_connections)()

@@ -31,11 +31,14 @@ class Deadline:
     job is interrupted for another's time: at most one JobTimeout is raised for each arming, and none after disarming.
     """
 
-    __slots__ = ("_is_main", "_lock", "_on_armed", "_passed", "_region", "_thread", "at")
+    __slots__ = ("_is_main", "_lock", "_on_armed", "_on_passed", "_passed", "_region", "_thread", "at")
 
-    def __init__(self, region: Region, on_armed: Callable[[float], None]) -> None:
+    def __init__(
+        self, region: Region, on_armed: Callable[[float], None], on_passed: Callable[[], None] = lambda: None
+    ) -> None:
         self._region = region
         self._on_armed = on_armed
+        self._on_passed = on_passed
         self._lock = threading.Lock()
         self._thread = 0
         self._is_main = False
@@ -78,6 +81,7 @@ class Deadline:
             if self.at is None or self._passed or time.monotonic() < self.at:
                 return
             self._passed = True
+            self._on_passed()
             if self._is_main:
                 signal.pthread_kill(self._thread, signal.SIGALRM)
             else:

@@ -18,7 +18,7 @@ from echoq_django.errors import EchoQError
 from echoq_django.queues import Exchange, Queue
 from echoq_django.records import Claimed, Exchanged, Settlement
 from echoq_django.worker.coroutines import Run
-from echoq_django.worker.databases import end_transactions, mend_connections, threads_with_connections
+from echoq_django.worker.databases import Databases
 from echoq_django.worker.deadlines import Deadline
 from echoq_django.worker.execution import Execution
 from echoq_django.worker.hands import BEGUN, CAPACITY, DECIDED, FINISHED, PASSED, WAITING
@@ -124,7 +124,8 @@ class Executor:
         self.bell = bell
         self.coroutines = coroutines
         self.stopping = stopping
-        self.deadline = Deadline(region, on_deadline)
+        self.databases = Databases()
+        self.deadline = Deadline(region, on_deadline, self.databases.interrupt)
         self.sources = [self._make_source(number, queue, lease_ms=lease_ms) for number, (queue, _) in enumerate(queues)]
         self._turns = _weighted_turns([weight for _, weight in queues])
         self._turn = 0
@@ -135,7 +136,6 @@ class Executor:
         self._on_idle = on_idle
         self._on_owed = on_owed
         self._failures = 0
-        self._after_idling = False
         self._berths: list[int] = []
         """Those that are reserved for what comes with the next claim."""
         self._met_coroutine = False
@@ -150,6 +150,7 @@ class Executor:
 
     def run(self) -> None:
         """Claim, run and settle until stopping; then settle what is left."""
+        self.databases.bind()
         self.deadline.bind()
         while not self.stopping.is_set():
             source = self._next_source()
@@ -233,7 +234,6 @@ class Executor:
         woken = [self.sources[number]] if number is not None else self.sources
         for source in woken:
             source.may_have_work = True
-        self._after_idling = True
         chosen = next((source for source in woken if not self._is_put_off(source)), None)
         if self.stopping.is_set() or chosen is None or not self._reserve(chosen, 1):
             self.bell.hand_over()
@@ -278,6 +278,7 @@ class Executor:
         self.bell.note_due(source.number, answer.next_in)
         if answer.claimed:
             self._run_hand(source, answer)
+            self.databases.mend()
         else:
             self.region.clear()
             source.may_have_work = answer.word == "exchanged" and answer.pending > 0
@@ -291,9 +292,8 @@ class Executor:
         region, run = self.region, source.execution.run
         tickets = [job.ticket for job in claimed]
         region.put(source.number, tickets)
-        thread = threading.get_ident()
-        mend_connections(thread, after_idling=self._after_idling)
-        self._after_idling = False
+        databases = self.databases
+        databases.mend()
         hand = Hand(source, tickets)
         todo, done = hand.todo, source.done
         todo.extend(enumerate(claimed))
@@ -320,8 +320,8 @@ class Executor:
                 continue
             outcome = run(job, place)
             ran += 1
-            if thread in threads_with_connections:
-                end_transactions()
+            if databases.opened:
+                databases.end_job()
             if outcome is None:
                 done.append(job.ticket)
                 region.set_state(place, FINISHED)

@@ -18,7 +18,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import redis
-from django.db import connections
 
 from echoq_django.conf import settings
 from echoq_django.connections import LOST
@@ -26,6 +25,7 @@ from echoq_django.errors import EchoQError
 from echoq_django.states import JobState
 from echoq_django.worker import child
 from echoq_django.worker.contact import COMMAND_SECONDS, Contact
+from echoq_django.worker.databases import leave_connections
 from echoq_django.worker.estates import Estates
 from echoq_django.worker.family import Family
 from echoq_django.worker.hands import CANCELLED, LOST_LEASE, Table
@@ -87,7 +87,7 @@ class Supervisor:
         if self.plan.health is not None:
             logger.info("Probes are answered at %s: /health, /ready and /queues.", url_of(self.plan.health))
         self.leases.beat(())
-        connections.close_all()
+        leave_connections()
         if self.plan.preload:
             gc.collect()
             gc.freeze()
