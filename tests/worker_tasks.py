@@ -394,3 +394,13 @@ def hold_gil_first(ledger: str, n: int, seconds: int) -> None:
     if n == 0:
         ctypes.PyDLL(None).sleep(seconds)
     write_down(ledger, "ended", me(), n)
+
+
+@echoq.task(queue="q", name="step", max_attempts=2)
+def step(ledger: str, seconds: float) -> None:
+    """Take some time, with the attempt written down at both ends."""
+    job = echoq.current_job()
+    assert job is not None
+    write_down(ledger, "began", job.id, job.attempts, os.getpid())
+    time.sleep(seconds)
+    write_down(ledger, "ended", job.id, job.attempts, os.getpid())

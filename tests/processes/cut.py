@@ -7,14 +7,19 @@ import selectors
 import socket
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 
 class Cut:
-    """Forwards a unix socket to another. `lose(word)` drops the reply to the next request that has this word."""
+    """Forwards a unix socket to another. `lose(word)` drops the reply to the next request that has this word.
+
+    Every reply comes `delay` seconds late.
+    """
 
     def __init__(self, target: str) -> None:
         self._target = target
+        self.delay = 0.0
         self._folder = tempfile.mkdtemp(prefix="cut-")
         self.path = str(Path(self._folder) / "s")
         self._word: bytes | None = None
@@ -70,6 +75,7 @@ class Cut:
                             self._is_shut = self._then_shut
                             self.lost.set()
                             return
+                        time.sleep(self.delay)
                         client.sendall(data)
                     else:
                         if self._word is not None and self._word in data:
