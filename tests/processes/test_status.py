@@ -6,6 +6,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,6 +79,20 @@ def test_json_has_the_longest_running_first_and_the_age_of_the_oldest_pending(si
     }  # fmt: skip
     assert 0 < found[Q]["oldest_pending_seconds"] < 30
     assert jobs[3].refresh().state == "pending"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_who_reads_no_further_ends_it_quietly(site: Site, arguments: list[str]) -> None:
+    """As `echoq_status | head -0`: the pipe is closed before anything is written."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "django", "echoq_status", *arguments]
+    done = subprocess.run(
+        command, cwd=ROOT, env=site.environment(), stdout=writing, stderr=subprocess.PIPE, check=False, timeout=30
+    )
+    os.close(writing)
+
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
 
 
 def test_no_more_than_200_jobs_in_hand_are_read(site: Site) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -43,6 +45,15 @@ class Command(BaseCommand):
             action="store_true",
             help="show them on the terminal, anew each second, with rates and what runs longest (needs rich)",
         )
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        """Run as a program, which ends quietly when nobody reads on, as `echoq_status | head`."""
+        try:
+            super().run_from_argv(argv)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be flushed goes there
+            raise SystemExit(128 + signal.SIGPIPE) from None
 
     def handle(self, **options: Any) -> None:
         """Print a table, or JSON, or show both on the terminal until Ctrl-C."""
