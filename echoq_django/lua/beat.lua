@@ -20,8 +20,10 @@ local lease = redis.call('ZRANGE', q.active, 0, 0, 'WITHSCORES')
 local has_lapsed = lease[2] and tonumber(lease[2]) <= now_ms
 local next_in = next_in_us()
 if waiting == 0 and not has_lapsed and next_in ~= '0' then
-  even_when_full()
-  redis.call('HSET', q.meta, 'reaped_at', now_text)
+  if lease[1] then -- Without a lease there is nothing that an outage could cut short.
+    even_when_full()
+    redis.call('HSET', q.meta, 'reaped_at', now_text)
+  end
   return {'beat', '0', '0', next_in}
 end
 touch_sets()
