@@ -312,6 +312,12 @@ async def stop_loop() -> None:
     await asyncio.sleep(60)
 
 
+@echoq.task(queue="q", name="sleep_in_thread")
+async def sleep_in_thread(ledger: str) -> None:
+    write_down(ledger, "began", me(), os.getpid())
+    await sync_to_async(time.sleep)(60)
+
+
 @echoq.task(queue="q", name="leave_behind")
 async def leave_behind(ledger: str) -> None:
     async def behind() -> None:

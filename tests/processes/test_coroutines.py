@@ -212,6 +212,22 @@ def test_a_coroutine_that_stops_the_loop_ends_its_process_and_costs_its_neighbou
     assert "a coroutine has stopped the event loop" in worker.text()
 
 
+def test_a_thread_that_outlives_the_timeout_of_its_coroutine_costs_the_process_and_its_neighbours_nothing(site):
+    neighbour = tasks.meet.enqueue(site.ledger, site.path("release"))
+    culprit = tasks.sleep_in_thread.using(timeout=0.3, max_attempts=1).enqueue(site.ledger)
+    site.worker(*ONE)
+    eventually(lambda: len(site.lines("began")) == 2, 10)
+    quick = [tasks.echo_later.enqueue(n) for n in range(20)]
+    eventually(lambda: counts()["completed"] == 20, 2)  # the loop goes on meanwhile
+
+    assert culprit.wait(15).state == "dead"
+    assert "Its process had to be ended" in culprit.error
+    site.path_made("release")
+    assert neighbour.wait(10).state == "completed"
+    assert (neighbour.stalled, neighbour.failures, neighbour.attempts - neighbour.uncounted) == (0, 0, 1)
+    assert {job.refresh().attempts for job in quick} == {1}
+
+
 def test_a_background_task_that_a_coroutine_leaves_behind_changes_nothing(site):
     job = tasks.leave_behind.enqueue(site.ledger)
     site.worker(*ONE)
