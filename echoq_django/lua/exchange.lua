@@ -96,9 +96,9 @@ local settled = {} -- by id: the ticket of a completion, which may come twice
 for i = 1, done do
   local id, ticket = ids[i], ARGV[8 + i]
   local key = row_prefix .. id
-  local row = try('HMGET', key, 'attempts', 'state', 'retain', 'attached')
-  local own = row[3]
-  if row[1] == tokens[i] and row[2] == 'active' and not row[4] and (rank or leases[i])
+  local row = try('HMGET', key, 'attempts', 'retain', 'attached')
+  local own = row[2]
+  if row[1] == tokens[i] and not row[3] and (rank or leases[i])
     and not settled[id] and (not own or string.find(own, '^%d+$')) then
     n = n + 1
     if not rank or others > 0 then
