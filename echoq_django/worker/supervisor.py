@@ -13,6 +13,7 @@ import secrets
 import select
 import signal
 import socket
+import threading
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -89,6 +90,7 @@ class Supervisor:
         self.leases.beat(())
         leave_connections()
         if self.plan.preload:
+            self._warn_of_threads()
             gc.collect()
             gc.freeze()
         if self.stopping_since is None:
@@ -123,6 +125,15 @@ class Supervisor:
             word = news.get(held.ticket)
             if word is not None:
                 held.places.mark(held.place, held.ticket, MARKS[word])
+
+    def _warn_of_threads(self) -> None:
+        others = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+        if others:
+            logger.warning(
+                "Imports have started threads (%s), which forked processes do not have: start them when "
+                "worker_child_started is sent, or run with --no-preload.",
+                ", ".join(others),
+            )
 
     def _close_what_is_ours(self) -> None:
         os.close(self._wake_read)

@@ -42,7 +42,7 @@ def tick():
         time.sleep(0.01)
 
 
-threading.Thread(target=tick, daemon=True).start()
+threading.Thread(target=tick, name="shop-ticker", daemon=True).start()
 imported_by = os.getpid()
 
 
@@ -89,9 +89,10 @@ def test_threads_that_imports_start_live_in_fresh_processes_alone(
     shop.write_tasks("shop", SHOP)
     job = shop.enqueue("tell", shop.ledger)
 
-    shop.burst(*arguments)
+    worker = shop.burst(*arguments)
 
     assert shop.lines() == [says]
+    assert ("(shop-ticker), which forked processes do not have" in worker.text()) is (says[0] == "dead")
     assert job.refresh().state == JobState.COMPLETED
 
 

@@ -88,8 +88,7 @@ def begin_some(site: Site, worker: Worker, jobs: list[Job]) -> None:
 # ── Under load ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("fresh", [False, True], ids=["fork", "fresh"])
-@pytest.mark.parametrize("stop", GRACEFUL)
+@pytest.mark.parametrize(("stop", "fresh"), [*((stop, False) for stop in GRACEFUL), ("SIGTERM to the group", True)])
 def test_a_graceful_stop_under_load_runs_each_job_once(patient: Site, stop: str, fresh: bool) -> None:
     jobs = echoq.enqueue_many([tasks.step.bind(patient.ledger, SHORT) for _ in range(MANY)])
     worker = patient.worker("--processes", "2", "--threads", "2", *(["--no-preload"] if fresh else []))
@@ -265,8 +264,8 @@ def test_a_hurried_stop_without_redis_does_not_wait_for_the_grace(
 def test_a_stop_at_any_moment_of_the_start_is_heard(patient: Site, fresh: bool) -> None:
     """From the first line of the log on, which is written when signals are taken; a STOP that is lost waits 60 s."""
     waiting = tasks.note.enqueue(patient.ledger)
-    for n in range(6):
-        arguments = ["--queue", "other", "--processes", "8", "--threads", "1", *(["--no-preload"] if fresh else [])]
+    for n in range(4):
+        arguments = ["--queue", "other", "--processes", "3", "--threads", "1", *(["--no-preload"] if fresh else [])]
         worker = patient.worker(*arguments, ready=False)
         eventually(lambda worker=worker: " serves " in worker.text(), 15)
         eventually(lambda worker=worker, n=n: len(worker.children()) >= n)
