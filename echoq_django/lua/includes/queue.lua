@@ -1,8 +1,7 @@
 -- queue: the keys of the queue that KEYS[1] belongs to.
 -- defines  base q row_prefix row_key even_when_full
 
-local opened = KEYS[1] and string.find(KEYS[1], '{', 1, true)
-local closed = opened and string.find(KEYS[1], '}:', opened + 2, true)
+local closed = KEYS[1] and string.find(KEYS[1], '}:', 1, true)
 if not closed then
   return redis.error_reply('ERR KEYS[1] must be a key of a queue, prefix:{queue}:...')
 end
