@@ -11,20 +11,25 @@ import logging
 import select
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections
 from django.db.backends.signals import connection_created
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from django.db.backends.base.base import BaseDatabaseWrapper
 
 logger = logging.getLogger("echoq.worker")
 
 PAUSE_SECONDS: Final = 1.0
 """A connection that was not used for so long is asked whether it still answers before it is used again."""
-IDLE, ACTIVE, UNKNOWN = 0, 1, 4
-"""How PostgreSQL's drivers say that no transaction is open, that a statement runs, that the connection is broken."""
+IDLE, UNKNOWN = 0, 4
+"""How PostgreSQL's drivers say that no transaction is open, and that the connection is broken."""
+CANCEL_SECONDS: Final = 0.05
+"""How long an interrupted job has to leave what it waits for, before that is cancelled on the server."""
 
 
 def watch_connections() -> None:
@@ -87,24 +92,24 @@ class Databases:
             forget_connections()
             return
         for connection in connections.all(initialized_only=True):
-            if not _is_left_open(connection):
-                continue
-            if not connection.settings_dict["AUTOCOMMIT"] and not connection.in_atomic_block:
-                with contextlib.suppress(Exception):
-                    connection.rollback()
-                    continue
-            _forget(connection)
+            if _is_left_open(connection) and not _roll_back(connection):
+                _forget(connection)
+            elif isinstance(doubt := connection.close_if_health_check_failed, _Doubt):
+                doubt.is_fresh = True
 
     def interrupt(self) -> None:
         """Cancel what the thread waits for in its databases, and close their connections when its job has ended.
 
-        Called by another thread, which waits for no database.
+        Called by another thread, just before it interrupts the job; waits for no database.
         """
         self._interrupted = True
-        for connection in list(self.opened.values()):
-            raw = connection.connection
-            if raw is not None:
-                threading.Thread(target=_cancel, args=(connection, raw), name="echoq-cancel", daemon=True).start()
+        cancels = [
+            cancel for connection in list(self.opened.values()) if (cancel := _cancel_of(connection)) is not None
+        ]
+        if cancels:
+            timer = threading.Timer(CANCEL_SECONDS, _cancel, (cancels,))
+            timer.daemon = True
+            timer.start()
 
 
 _of_threads: Final[dict[int, Databases]] = {}
@@ -117,21 +122,25 @@ class _Doubt:
     how a cut is told: looking for that costs no trip. Inside a transaction it is too late to ask.
     """
 
-    __slots__ = ("_connection", "_used_at", "_usual")
+    __slots__ = ("_connection", "_used_at", "_usual", "is_fresh")
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
         self._connection = connection
         self._usual = connection.close_if_health_check_failed
         self._used_at = time.monotonic()
+        self.is_fresh = False
+        """Whether no job has used it since the last one ended: where nothing commits by itself, a use begins a
+        transaction."""
 
     def __call__(self) -> None:
         connection = self._connection
         raw = connection.connection
+        is_fresh, self.is_fresh = self.is_fresh, False
         if raw is not None and not connection.in_atomic_block:
             now = time.monotonic()
             is_in_doubt = connection.errors_occurred or now - self._used_at > PAUSE_SECONDS or _is_heard(raw)
             self._used_at = now
-            if is_in_doubt and _may_be_replaced(connection, raw):
+            if is_in_doubt and (_transaction(raw) in (IDLE, UNKNOWN, None) if connection.autocommit else is_fresh):
                 self._ask()
         self._usual()
 
@@ -168,12 +177,15 @@ def _is_left_open(connection: BaseDatabaseWrapper) -> bool:
     return not connection.autocommit if state is None else state != IDLE
 
 
-def _may_be_replaced(connection: BaseDatabaseWrapper, raw: Any) -> bool:
-    """Answer whether another connection would do as well: nothing is open in this one."""
-    state = _transaction(raw)
-    if connection.autocommit:
-        return state in (IDLE, UNKNOWN, None)
-    return state == IDLE and not connection.settings_dict["AUTOCOMMIT"]
+def _roll_back(connection: BaseDatabaseWrapper) -> bool:
+    """Roll back where nothing commits by itself; False where a connection of another state is to be dropped."""
+    if connection.settings_dict["AUTOCOMMIT"] or connection.autocommit or connection.in_atomic_block:
+        return False
+    try:
+        connection.rollback()
+    except Exception:  # noqa: BLE001 (as in mend_connections)
+        return False
+    return True
 
 
 def _transaction(raw: Any) -> int | None:
@@ -182,7 +194,7 @@ def _transaction(raw: Any) -> int | None:
         if hasattr(raw, "in_transaction"):  # sqlite3
             return int(raw.in_transaction)
         if hasattr(raw, "server_status"):  # PyMySQL
-            return int(raw.server_status & 1)
+            return 1 if raw.server_status & 1 else None  # it is not told of each change
         status = getattr(getattr(raw, "info", None), "transaction_status", None)  # psycopg, old and new
         return None if status is None else int(status)
     except Exception:  # noqa: BLE001 (as in mend_connections)
@@ -213,17 +225,40 @@ def _forget(connection: BaseDatabaseWrapper, why: Exception | None = None) -> No
     del connections[connection.alias]
 
 
-def _cancel(connection: BaseDatabaseWrapper, raw: Any) -> None:
-    """Cancel the statement that runs; its transaction is broken by it, and what it held is free."""
+def _cancel_of(connection: BaseDatabaseWrapper) -> Callable[[], object] | None:
+    """Answer what cancels the statement that a connection waits for, also when the client has closed it by then.
+
+    A statement that nobody waits for runs on otherwise, and so does its transaction with the locks that it holds.
+    """
+    raw = connection.connection
     try:
+        if raw is None:
+            return None
         if connection.vendor == "mysql":
-            _kill_query(connection, raw.thread_id())
-        elif connection.vendor == "sqlite":
-            raw.interrupt()
-        elif _transaction(raw) in (ACTIVE, None) and hasattr(raw, "cancel"):
-            raw.cancel()
-    except Exception as error:  # noqa: BLE001 (the supervisor ends what cannot be cancelled)
-        logger.debug("A statement in the database %s could not be cancelled: %s", connection.alias, error)
+            return partial(_kill_query, connection, raw.thread_id())
+        if connection.vendor == "sqlite":
+            return partial(raw.interrupt)
+        if hasattr(raw, "pgconn"):  # psycopg
+            return _cancel_of_psycopg(raw.pgconn)
+        return getattr(raw, "cancel", None)  # psycopg2, oracledb
+    except Exception as error:  # noqa: BLE001 (as in mend_connections)
+        logger.debug("A statement in the database %s cannot be cancelled: %s", connection.alias, error)
+        return None
+
+
+def _cancel_of_psycopg(pgconn: Any) -> Callable[[], object]:
+    try:
+        return partial(pgconn.cancel_conn().blocking)
+    except Exception:  # noqa: BLE001 (before version 17 of its library)
+        return partial(pgconn.get_cancel().cancel)
+
+
+def _cancel(cancels: Sequence[Callable[[], object]]) -> None:
+    for cancel in cancels:
+        try:
+            cancel()
+        except Exception as error:  # noqa: BLE001 (the supervisor ends what cannot be cancelled)
+            logger.debug("A statement could not be cancelled: %s", error)
 
 
 def _kill_query(connection: BaseDatabaseWrapper, number: int) -> None:
