@@ -454,6 +454,10 @@ class Running:
         """Answer the handle of the job that runs."""
         raise NotImplementedError
 
+    def facts(self) -> Mapping[str, str | int]:
+        """Answer what a line of a log says of it, without making the handle: job_id, task, queue, attempts, worker."""
+        raise NotImplementedError
+
 
 running: Final[ContextVar[Running | None]] = ContextVar("echoq_running", default=None)
 

@@ -29,7 +29,7 @@ from echoq_django.queues import Exchange
 from echoq_django.records import Claimed, Settlement
 from echoq_django.tasks import Task
 from echoq_django.worker.databases import forget_connections
-from echoq_django.worker.execution import Execution, told_of
+from echoq_django.worker.execution import Execution, extra_of, told_of
 from echoq_django.worker.hands import BEGUN, DECIDED, EMPTY, FINISHED
 from echoq_django.worker.threads import start_thread
 
@@ -85,7 +85,7 @@ class Coroutines:
         self._wire = Wire(pool)
         lease_ms = settings().lease_ms
         self._exchanges = [Exchange(queue, child, "loop", lease_ms=lease_ms) for queue in queues]
-        self._executions = [Execution(queue.name, places=berths) for queue in queues]
+        self._executions = [Execution(queue.name, worker=f"{child}:loop", places=berths) for queue in queues]
         self._stopping = stopping
         self._on_waiting = on_waiting
         self._free = deque(range(berths.capacity))
@@ -230,10 +230,7 @@ class Coroutines:
             deadline = time.monotonic() + seconds
             self._berths.set_limit(run.place, deadline, execution.retry_ms(claimed, task))
             timer = loop.call_later(seconds, self._cancel, run, JobTimeout(claimed.id, seconds))
-        aloud = job_logger.isEnabledFor(logging.DEBUG)
-        if aloud:
-            job_logger.debug("job.begun %s", claimed.id, extra={"job_id": claimed.id, "attempts": claimed.token})
-        began = time.monotonic()
+        end_aloud = execution.begin_aloud(claimed, task) if job_logger.isEnabledFor(logging.DEBUG) else None
         context = ThreadSensitiveContext()
         run.may_be_cancelled = True
         async with context:
@@ -245,11 +242,8 @@ class Coroutines:
                 await _close_connections(context)
             except Exception:
                 job_logger.exception("The database connections of job %s could not be closed.", claimed.id)
-        if aloud:
-            seconds = time.monotonic() - began
-            word = "completed" if outcome is None else outcome.verb
-            extra = {"job_id": claimed.id, "attempts": claimed.token, "seconds": seconds}
-            job_logger.debug("job.ended %s: %s after %.3f s", claimed.id, word, seconds, extra=extra)
+        if end_aloud is not None:
+            end_aloud(outcome)
         self._berths.set_limit(run.place, 0.0, 0)
         self._berths.set_state(run.place, FINISHED if outcome is None else DECIDED)
         self._ended.put((run, outcome))
@@ -265,7 +259,8 @@ class Coroutines:
             heard = told_of(run.claimed, self._berths, run.place)
             if heard is not None:
                 if isinstance(heard, LeaseLost):
-                    job_logger.warning("job.lost %s is cancelled: %s", run.claimed.id, heard)
+                    extra = extra_of(run.claimed.ticket, self._executions[run.number].queue, run.task.name)
+                    job_logger.warning("job.lost %s is cancelled: %s", run.claimed.id, heard, extra=extra)
                 self._cancel(run, heard)
         asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
 
@@ -281,14 +276,15 @@ class Coroutines:
                     break
             for number in {run.number for run, _ in ended}:
                 pairs = [pair for pair in ended if pair[0].number == number]
-                if self._settle(self._exchanges[number], pairs):
+                if self._settle(number, pairs):
                     self._leave_berths(run for run, _ in pairs)
 
-    def _settle(self, exchange: Exchange, ended: list[tuple[Run, Settlement | None]]) -> bool:
+    def _settle(self, number: int, ended: list[tuple[Run, Settlement | None]]) -> bool:
         """Settle outcomes in one queue, again when Redis was away, which is harmless.
 
         False when the process stops before Redis is back: the supervisor then knows of them from the table.
         """
+        exchange, queue = self._exchanges[number], self._executions[number].queue
         done = [run.claimed.ticket for run, outcome in ended if outcome is None]
         outcomes = [outcome for _, outcome in ended if outcome is not None and outcome.verb != "lost"]
         failures = 0
@@ -306,26 +302,25 @@ class Coroutines:
                     return False
                 self._stopping.wait(delay_ms(RECONNECT, failures) / 1000)
             except (EchoQError, redis.RedisError) as error:
-                self._settle_one_by_one(exchange, done, outcomes, error)
+                self._settle_one_by_one(number, done, outcomes, error)
                 return True
             else:
                 if not failures:
                     for ticket, why in answer.refused:
-                        job_logger.warning(
-                            "job.refused %s: its outcome came too late (%s)", ticket, why, extra={"ticket": ticket}
-                        )
+                        extra = extra_of(ticket, queue)
+                        job_logger.warning("job.refused %s: its outcome came too late (%s)", ticket, why, extra=extra)
                 return True
         return True
 
-    def _settle_one_by_one(
-        self, exchange: Exchange, done: list[str], outcomes: list[Settlement], error: Exception
-    ) -> None:
+    def _settle_one_by_one(self, number: int, done: list[str], outcomes: list[Settlement], error: Exception) -> None:
+        exchange, queue = self._exchanges[number], self._executions[number].queue
         logger.error("The outcomes of %d coroutines go one by one: %s", len(done) + len(outcomes), error)
         for settlement in [*(Settlement("complete", ticket) for ticket in done), *outcomes]:
             try:
                 self._wire.ask(exchange.script, exchange.command(0, (), [settlement]))
             except (EchoQError, redis.RedisError) as reason:
-                job_logger.error("job.unsettled %s %s: %s", settlement.verb, settlement.ticket, reason)
+                extra = extra_of(settlement.ticket, queue)
+                job_logger.error("job.unsettled %s %s: %s", settlement.verb, settlement.ticket, reason, extra=extra)
 
     def _leave_berths(self, runs: Iterable[Run]) -> None:
         places = []

@@ -12,6 +12,7 @@ from echoq_django.conf import settings
 from echoq_django.connections import LOST
 from echoq_django.errors import JobTimeout
 from echoq_django.records import Settlement
+from echoq_django.worker.execution import extra_of
 from echoq_django.worker.hands import BEGUN, DECIDED, FINISHED, WAITING, Held
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from echoq_django.worker.contact import Contact
 
 logger = logging.getLogger("echoq.worker")
+job_logger = logging.getLogger("echoq.job")
 
 MANY: Final = 100
 """How many jobs are settled in one call of the script."""
@@ -105,7 +107,8 @@ def _settle(queue: Queue, estate: Estate, held: Sequence[Held]) -> None:
             settlements.append(Settlement("interrupt", each.ticket))
         elif each.state in (BEGUN, DECIDED):
             settlements.append(Settlement("stall", each.ticket, settings().max_stalled))
-            logger.warning("job.stalled %s ran in child %s when that ended", each.ticket, estate.name)
+            extra = extra_of(each.ticket, queue.name)
+            job_logger.warning("job.stalled %s ran in child %s when that ended", each.ticket, estate.name, extra=extra)
     queue.exchange(estate.name, 0, lease_ms=settings().lease_ms, limit=0, completed=completed, settlements=settlements)
 
 

@@ -8,6 +8,7 @@ import logging
 import os
 import random
 import sys
+import time
 import traceback
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -33,7 +34,7 @@ from echoq_django.tasks import NO_TIMEOUT_MS
 from echoq_django.worker.hands import CANCELLED, LOST_LEASE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from echoq_django.backoff import Backoff
     from echoq_django.payloads import Envelope
@@ -50,7 +51,7 @@ DEFAULT_MAX_ATTEMPTS: Final = 3
 
 
 class Execution:
-    """Runs the jobs of one queue for one executor or event loop. What the settings say is read once.
+    """Runs the jobs of one queue for one executor or event loop, `worker`. What the settings say is read once.
 
     `deadline` interrupts a job that takes too long, `places` tell it what the supervisor heard of it, and `pass_on` is
     given the jobs of coroutine functions; without them the limits are not enforced, and there are no coroutines.
@@ -60,14 +61,16 @@ class Execution:
         self,
         queue: str,
         *,
+        worker: str = "",
         deadline: Deadline | None = None,
         places: Places | None = None,
         pass_on: Callable[[Claimed, Envelope, Task[..., Any]], Settlement] | None = None,
     ) -> None:
         current = settings()
-        self._queue = queue
+        self.queue = queue
+        self.worker = worker
         self._deadline = deadline
-        self._places = places
+        self.places = places
         self._pass_on = pass_on
         self._timeouts: dict[Task[..., Any], int] = {}
         self._pid = os.getpid()
@@ -83,7 +86,9 @@ class Execution:
         try:
             envelope = decode_envelope(claimed.payload)
         except BadEnvelope as error:
-            logger.error("job.dead %s on %s: %s", claimed.id, self._queue, error, extra=_extra(claimed, self._queue))
+            logger.error(
+                "job.dead %s on %s: %s", claimed.id, self.queue, error, extra=extra_of(claimed.ticket, self.queue)
+            )
             return Settlement("bury", claimed.ticket, "", f"unreadable payload: {error}")
         try:
             task = registry.lookup(envelope.task)
@@ -91,7 +96,7 @@ class Execution:
             return self._put_back_unknown(claimed, error)
         if task.is_async and self._pass_on is not None:
             return self._pass_on(claimed, envelope, task)
-        holder = _Holder(claimed, envelope, self._queue, self._places, place)
+        holder = _Holder(claimed, envelope, self, place)
         mark = jobs.running.set(holder)
         timeout_ms = self.timeout_of(claimed, task)
         try:
@@ -113,7 +118,7 @@ class Execution:
         self, claimed: Claimed, envelope: Envelope, task: Task[..., Any], place: int, why: Callable[[], Any]
     ) -> Settlement | None:
         """Do as `run`, on an event loop. `why` answers for what a cancellation stands: an exception, or None."""
-        holder = _Holder(claimed, envelope, self._queue, self._places, place)
+        holder = _Holder(claimed, envelope, self, place)
         jobs.running.set(holder)
         try:
             try:
@@ -128,6 +133,35 @@ class Execution:
             reason.__cause__ = error
             return self._settle_raised(claimed, task, reason)
         return None if value is None else self._settle_value(claimed, task, value)
+
+    def run_aloud(self, claimed: Claimed, place: int = 0) -> Settlement | None:
+        """Do as `run`, between two lines of the log, which cost more than a small job. The loop writes its own."""
+        try:
+            task = registry.lookup(decode_envelope(claimed.payload).task)
+        except (BadEnvelope, UnknownTask):
+            return self.run(claimed, place)  # it does not begin
+        if task.is_async and self._pass_on is not None:
+            return self.run(claimed, place)
+        end_aloud = self.begin_aloud(claimed, task)
+        outcome = self.run(claimed, place)
+        end_aloud(outcome)
+        return outcome
+
+    def begin_aloud(self, claimed: Claimed, task: Task[..., Any]) -> Callable[[Settlement | None], None]:
+        """Write at DEBUG that a job begins; what is answered writes how it ended."""
+        extra = {**extra_of(claimed.ticket, self.queue, task.name), "worker": self.worker}
+        logger.debug("job.begun %s on %s", claimed.id, self.queue, extra=extra)
+        began = time.monotonic()
+
+        def end(outcome: Settlement | None) -> None:
+            extra["seconds"] = seconds = time.monotonic() - began
+            if outcome is None or outcome.verb == "complete":
+                logger.debug("job.completed %s on %s after %.3f s", claimed.id, self.queue, seconds, extra=extra)
+            else:
+                words = (claimed.id, self.queue, outcome.verb, seconds)
+                logger.debug("job.ended %s on %s: %s after %.3f s", *words, extra=extra)
+
+        return end
 
     def timeout_of(self, claimed: Claimed, task: Task[..., Any]) -> int:
         """Answer how long a job may run, in ms; 0 for as long as it likes."""
@@ -165,7 +199,7 @@ class Execution:
             said = error if isinstance(error, (TypeError, ValueError)) else _last_line(error)
             text = f"the result cannot be kept: {said}"
             logger.error(
-                "job.dead %s %s: %s", claimed.id, task.name, text, extra=_extra(claimed, self._queue, task.name)
+                "job.dead %s %s: %s", claimed.id, task.name, text, extra=extra_of(claimed.ticket, self.queue, task.name)
             )
             return Settlement("bury", claimed.ticket, "", text)
 
@@ -179,13 +213,15 @@ class Execution:
         """Put a job of an unknown task back for 5 to 60 s: a newer worker may know it."""
         seen_before = min(int(claimed.fields.get("uncounted", 0)), 10)
         ms = min(FIRST_UNKNOWN_MS * 2**seen_before, LONGEST_UNKNOWN_MS)
-        logger.warning("job.unknown %s on %s: %s", claimed.id, self._queue, error, extra=_extra(claimed, self._queue))
+        logger.warning(
+            "job.unknown %s on %s: %s", claimed.id, self.queue, error, extra=extra_of(claimed.ticket, self.queue)
+        )
         wait_ms = random.randint(max(FIRST_UNKNOWN_MS, ms // 2), ms)
         return Settlement("unknown", claimed.ticket, wait_ms, str(self._unknown_grace_ms))
 
     def _settle_raised(self, claimed: Claimed, task: Task[..., Any], error: BaseException) -> Settlement:
         ticket = claimed.ticket
-        extra = _extra(claimed, self._queue, task.name)
+        extra = extra_of(claimed.ticket, self.queue, task.name)
         if isinstance(error, Snooze):
             return Settlement("delay", ticket, error.delay_ms)
         if isinstance(error, Fail):
@@ -216,13 +252,12 @@ class Execution:
 class _Holder(jobs.Running):
     """What `current_job()` finds; makes the handle when somebody asks for it."""
 
-    __slots__ = ("_envelope", "_job", "_place", "_places", "_queue", "claimed")
+    __slots__ = ("_envelope", "_execution", "_job", "_place", "claimed")
 
-    def __init__(self, claimed: Claimed, envelope: Envelope, queue: str, places: Places | None, place: int) -> None:
+    def __init__(self, claimed: Claimed, envelope: Envelope, execution: Execution, place: int) -> None:
         self.claimed = claimed
         self._envelope = envelope
-        self._queue = queue
-        self._places = places
+        self._execution = execution
         self._place = place
         self._job: jobs.RunningJob | None = None
 
@@ -243,15 +278,28 @@ class _Holder(jobs.Running):
                 "attempts": str(claimed.token).encode(),
                 "payload": claimed.payload,
             }
-            job = jobs.RunningJob.from_record(JobRecord(claimed.id, fields, None), self._queue)
+            if self._execution.worker:
+                fields["owner"] = self._execution.worker.encode()
+            job = jobs.RunningJob.from_record(JobRecord(claimed.id, fields, None), self._execution.queue)
             job.ticket = claimed.ticket
             job.told = self._told
             self._job = job
         return job
 
+    def facts(self) -> Mapping[str, str | int]:
+        claimed = self.claimed
+        return {
+            "job_id": claimed.id,
+            "task": self._envelope.task,
+            "queue": self._execution.queue,
+            "attempts": claimed.token,
+            "worker": self._execution.worker,
+        }
+
     def _told(self) -> BaseException | None:
         """Answer what the supervisor has heard of the job meanwhile, as it is raised in it; None for nothing."""
-        return None if self._places is None else told_of(self.claimed, self._places, self._place)
+        places = self._execution.places
+        return None if places is None else told_of(self.claimed, places, self._place)
 
 
 def told_of(claimed: Claimed, places: Places, place: int) -> BaseException | None:
@@ -310,5 +358,7 @@ def _last_line(error: BaseException) -> str:
         return type(error).__qualname__
 
 
-def _extra(claimed: Claimed, queue: str, task: str = "") -> dict[str, Any]:
-    return {"job_id": claimed.id, "queue": queue, "task": task, "attempts": claimed.token}
+def extra_of(ticket: str, queue: str, task: str = "") -> dict[str, Any]:
+    """Answer what a line about a job carries besides its text; `task` is empty where nobody knows it."""
+    job_id, _, token = ticket.partition(":")
+    return {"job_id": job_id, "queue": queue, "task": task, "attempts": int(token)}

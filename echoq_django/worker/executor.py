@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections import deque
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import redis
@@ -20,7 +19,7 @@ from echoq_django.records import Claimed, Exchanged, Settlement
 from echoq_django.worker.coroutines import Run
 from echoq_django.worker.databases import Databases
 from echoq_django.worker.deadlines import Deadline
-from echoq_django.worker.execution import Execution
+from echoq_django.worker.execution import Execution, extra_of
 from echoq_django.worker.hands import BEGUN, CAPACITY, DECIDED, FINISHED, PASSED, WAITING
 
 if TYPE_CHECKING:
@@ -173,7 +172,8 @@ class Executor:
         def pass_on(claimed: Claimed, envelope: Envelope, task: Task[..., Any]) -> Settlement:
             return self._pass_on(source, claimed, envelope, task)
 
-        execution = Execution(queue.name, deadline=self.deadline, places=self.region, pass_on=pass_on)
+        worker = f"{self.child}:{self.thread}"
+        execution = Execution(queue.name, worker=worker, deadline=self.deadline, places=self.region, pass_on=pass_on)
         source = Source(number, queue, Exchange(queue, self.child, self.thread, lease_ms=lease_ms), execution)
         return source
 
@@ -307,7 +307,7 @@ class Executor:
         ran = 0
         self._met_coroutine = False
         if job_logger.isEnabledFor(logging.DEBUG):
-            run = partial(_run_aloud, run, source.queue.name)
+            run = source.execution.run_aloud
         while True:
             try:
                 place, job = todo.popleft()
@@ -392,7 +392,8 @@ class Executor:
         for ticket, why in answer.refused:
             if ticket in self._taken:
                 continue
-            logger.warning("job.refused %s: its outcome came too late (%s)", ticket, why, extra={"ticket": ticket})
+            extra = extra_of(ticket, source.queue.name)
+            job_logger.warning("job.refused %s: its outcome came too late (%s)", ticket, why, extra=extra)
         return answer
 
     def _await_unblock(self) -> None:
@@ -473,23 +474,8 @@ class Executor:
             try:
                 self.wire.ask(source.exchange.script, source.exchange.command(0, (), [settlement]))
             except (EchoQError, redis.RedisError) as error:
-                logger.error("job.unsettled %s %s: %s", settlement.verb, settlement.ticket, error)
-
-
-def _run_aloud(
-    run: Callable[[Claimed, int], Settlement | None], queue: str, job: Claimed, place: int
-) -> Settlement | None:
-    """Run a job between two lines of the log; used when DEBUG is on, since a line costs more than a small job."""
-    extra = {"job_id": job.id, "queue": queue, "attempts": job.token}
-    job_logger.debug("job.begun %s on %s", job.id, queue, extra=extra)
-    began = time.monotonic()
-    outcome = run(job, place)
-    word = "completed" if outcome is None else outcome.verb
-    seconds = time.monotonic() - began
-    job_logger.debug(
-        "job.ended %s on %s: %s after %.3f s", job.id, queue, word, seconds, extra={**extra, "seconds": seconds}
-    )
-    return outcome
+                extra = extra_of(settlement.ticket, source.queue.name)
+                job_logger.error("job.unsettled %s %s: %s", settlement.verb, settlement.ticket, error, extra=extra)
 
 
 def take_from(pop: Callable[[], T]) -> list[T]:
