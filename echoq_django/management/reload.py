@@ -47,7 +47,10 @@ def run_with_reloader() -> int:
 def take_lifeline() -> int | None:
     """Answer the pipe that this worker is held by, once; None when nobody watches it."""
     descriptor = os.environ.pop(LIFELINE, "")
-    return int(descriptor) if descriptor.isdecimal() else None
+    if not descriptor.isdecimal():
+        return None
+    os.set_inheritable(int(descriptor), False)
+    return int(descriptor)
 
 
 class Watcher:

@@ -44,6 +44,8 @@ class Child:
     respawn_at: float = 0.0
     incarnation: int = 0
     ended_by_us: bool = False
+    is_mute: bool = False
+    """Whether it has closed its pipe, as a job may do, or has ended."""
 
 
 class Family:
@@ -129,6 +131,7 @@ class Family:
             return b""
         if READY in said:
             each.started = time.monotonic()
+        each.is_mute = not said
         return said
 
     def collect(self) -> None:
@@ -189,11 +192,14 @@ class Family:
             os.close(reports_read)
             each.short_lives += 1
             _put_off(each)
+            if each.executes:
+                self._table.end(each.number)
+                self._estates.add(each.name, [], deliberate=True)
         else:
             os.set_blocking(reports_read, False)
             each.pid, each.orders, each.reports = pid, orders_write, reports_read
             each.started = 0.0
-            each.ended_by_us = False
+            each.ended_by_us = each.is_mute = False
             if self._stopping:
                 os.write(orders_write, STOP)
         finally:

@@ -39,6 +39,7 @@ def spawn(birth: Birth, plan: Plan, table: Table) -> int:
     OSError when the interpreter cannot be started.
     """
     health = plan.health.fileno() if plan.health is not None and not birth.executes else None
+    descriptors = [birth.orders, birth.reports, table.descriptor, *([] if health is None else [health])]
     told = {
         "path": sys.path,
         "argv": sys.argv,
@@ -47,8 +48,8 @@ def spawn(birth: Birth, plan: Plan, table: Table) -> int:
         "plan": plan.told(),
         "table": table.descriptor,
         "health": health,
+        "descriptors": descriptors,
     }
-    descriptors = [birth.orders, birth.reports, table.descriptor, *([] if health is None else [health])]
     process = subprocess.Popen(
         [sys.executable, *subprocess._args_from_interpreter_flags(), "-c", BOOT, json.dumps(told)],  # type: ignore[attr-defined]
         pass_fds=descriptors,
@@ -64,6 +65,8 @@ def main(told: dict[str, Any]) -> None:
     code = 70
     try:
         prepare_process(birth.parent)
+        for descriptor in told["descriptors"]:
+            os.set_inheritable(descriptor, False)  # to what jobs start
         os.environ["DJANGO_SETTINGS_MODULE"] = told["settings"]
         django.setup()
         log_to_stderr(plan.verbosity)

@@ -226,7 +226,7 @@ class Supervisor:
         first = min(at for at in until if at is not None)
         poller = select.poll()
         poller.register(self._wake_read, select.POLLIN)
-        speakers = {each.reports: each for each in self.family.living()}
+        speakers = {each.reports: each for each in self.family.living() if not each.is_mute}
         for descriptor in speakers:
             poller.register(descriptor, select.POLLIN)
         if self.plan.lifeline is not None and self.stopping_since is None:

@@ -7,12 +7,14 @@ import os
 import re
 import signal
 import sys
+import time
 import urllib.request
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 from django.core.management import CommandError, call_command
 from django.test import override_settings
@@ -51,6 +53,29 @@ def tell(ledger):
     seen = len(ticks)
     time.sleep(0.1)
     write_down(ledger, "alive" if len(ticks) > seen else "dead", "here" if imported_by == os.getpid() else "elsewhere")
+"""
+CLOSE_PIPE = """
+def open_here(process):
+    for name in os.listdir(f"/proc/{process}/fd"):
+        try:
+            yield int(name), os.readlink(f"/proc/{process}/fd/{name}")
+        except OSError:
+            pass
+
+
+def is_written_to(descriptor):
+    with open(f"/proc/self/fdinfo/{descriptor}") as file:
+        return int(file.read().split("flags:")[1].split()[0], 8) & 1
+
+
+@echoq.task(queue="q", name="close_pipe")
+def close_pipe(ledger, go):
+    shared = {kind for _, kind in open_here(os.getppid()) if kind.startswith("pipe:")}
+    mine = [descriptor for descriptor, kind in open_here("self") if kind in shared and is_written_to(descriptor)]
+    for descriptor in mine:
+        os.close(descriptor)
+    write_down(ledger, "closed", len(mine))
+    spin_until(go)
 """
 RECEIVERS = """
 from echoq_django.signals import worker_child_started
@@ -214,7 +239,7 @@ if os.path.exists({str(broken)!r}):
     )
     shop.environ["LEDGER"] = shop.ledger
     worker = shop.worker("--no-preload", "--processes", "1", "--threads", "1", "--no-beats")
-    tasks.note.enqueue(shop.ledger).wait(10)
+    tasks.note.enqueue(shop.ledger).wait(15)
     (first,) = worker.children()
     broken.touch()
     first.kill()
@@ -236,13 +261,14 @@ def test_an_interpreter_that_has_gone_is_told_and_tried_again(shop: Site, tmp_pa
     python.symlink_to(sys.executable)
     shop.write_tasks("shop", f"import sys\nsys.executable = {str(python)!r}")
     worker = shop.worker("--no-preload", "--processes", "1", "--threads", "1", "--no-beats")
-    (child,) = worker.children()
+    (child,) = eventually(worker.children)
     python.unlink()
 
     child.kill()
 
     eventually(lambda: worker.text().count("could not be started") >= 2, 10)
     assert str(python) in worker.text()
+    eventually(lambda: len([name for name in Queue("q").workers() if ":" in name]) <= 1)  # none that never was
     python.symlink_to(sys.executable)
     tasks.note.enqueue(shop.ledger).wait(10)
     assert worker.stop() == 0
@@ -294,6 +320,24 @@ def test_flags_of_the_interpreter_reach_fresh_processes(shop: Site) -> None:
 def test_no_preload_without_a_settings_module_is_refused(site: Site) -> None:
     with override_settings(SETTINGS_MODULE=None), pytest.raises(CommandError, match="DJANGO_SETTINGS_MODULE"):
         call_command("echoq_worker", "--no-preload", "--burst")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the pipe in /proc")
+@pytest.mark.parametrize("arguments", [[], ["--no-preload"]], ids=["fork", "fresh"])
+def test_a_job_that_closes_the_pipe_to_the_supervisor_keeps_it_from_nothing(shop: Site, arguments: list[str]) -> None:
+    shop.write_tasks("shop", CLOSE_PIPE)
+    job = shop.enqueue("close_pipe", shop.ledger, shop.path("go"))
+    worker = shop.worker("--processes", "1", "--threads", "1", *arguments)
+    eventually(lambda: shop.lines("closed"), 15)
+    supervisor = psutil.Process(worker.pid)
+
+    before, end = sum(supervisor.cpu_times()[:2]), time.monotonic() + 1
+    eventually(lambda: time.monotonic() > end)
+
+    assert sum(supervisor.cpu_times()[:2]) - before < 0.2
+    assert shop.lines("closed") == [["closed", "1"]]
+    Path(shop.path("go")).touch()
+    assert job.wait(10).state == JobState.COMPLETED
 
 
 # ── The signal ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 from django.core.management import CommandError, call_command
+from django.test import override_settings
+from django.utils.autoreload import BaseReloader, autoreload_started
 
+import echoq_django
+from echoq_django.management.reload import first_difference, snapshot, watch_project
 from echoq_django.queues import Queue
 from echoq_django.states import JobState
 from tests import worker_tasks as tasks
@@ -135,6 +139,27 @@ def test_a_change_reaches_fresh_processes_too(shop: Site) -> None:
 
     assert [line[0] for line in shop.lines()] == ["one", "another"]
     assert watcher.stop() == 0
+
+
+def test_templates_and_what_other_apps_have_watched_are_watched(tmp_path: Path) -> None:
+    (tmp_path / "mail").mkdir()
+    template, data = tmp_path / "mail" / "welcome.txt", tmp_path / "prices.csv"
+    template.touch()
+    data.touch()
+
+    def watch_prices(sender: BaseReloader, **_: object) -> None:
+        sender.watch_dir(tmp_path, "*.csv")
+
+    autoreload_started.connect(watch_prices)
+    backend = {"BACKEND": "django.template.backends.django.DjangoTemplates", "DIRS": [tmp_path]}
+    try:
+        with override_settings(TEMPLATES=[backend]):
+            seen = snapshot(watch_project())
+    finally:
+        autoreload_started.disconnect(watch_prices)
+
+    assert {template, data, Path(tasks.__file__), Path(echoq_django.__file__)} <= seen.keys()
+    assert first_difference(seen, {**seen, data: (0, 1)}) == data
 
 
 # ── Ends ────────────────────────────────────────────────────────────────────────────────────────────────────
