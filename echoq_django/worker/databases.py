@@ -1,7 +1,7 @@
 """Databases: no job meets a connection that was cut, or a transaction that an earlier job left open.
 
-Every connection that the process opens, in whatever thread, is asked whether it still answers before it is used again
-when there is reason to doubt it. Transactions and ages are looked after in the threads that are ours.
+Every connection of the process, in whatever thread, is asked whether it still answers before it is used again when
+there is reason to doubt it. Transactions and ages are looked after in the threads that are ours.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections
-from django.db.backends.signals import connection_created
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,8 +32,24 @@ CANCEL_SECONDS: Final = 0.05
 
 
 def watch_connections() -> None:
-    """Doubt, from now on, each connection that this process opens; a second call changes nothing."""
-    connection_created.connect(_watch, weak=False, dispatch_uid="echoq_django.worker")
+    """Doubt, from now on, each connection of this process; a second call changes nothing.
+
+    Django's objects are met when they are made, not when they have connected: what fails on the way leaves half a
+    connection behind.
+    """
+    create = connections.create_connection
+    if getattr(create, "watches", False):
+        return
+
+    def create_watched(alias: str) -> BaseDatabaseWrapper:
+        connection = create(alias)
+        _watch(connection)
+        return connection
+
+    create_watched.watches = True  # type: ignore[attr-defined]
+    connections.create_connection = create_watched  # type: ignore[method-assign]
+    for connection in connections.all(initialized_only=True):
+        _watch(connection)
     for alias in connections:
         if connections.settings[alias]["OPTIONS"].get("pool"):
             connections.settings[alias]["CONN_HEALTH_CHECKS"] = True  # what a pool gives out is looked at by the pool
@@ -66,20 +81,21 @@ def forget_connections() -> None:
 class Databases:
     """The connections of one thread that runs jobs."""
 
-    __slots__ = ("_interrupted", "opened")
+    __slots__ = ("_interrupted", "known")
 
     def __init__(self) -> None:
-        self.opened: dict[str, BaseDatabaseWrapper] = {}
-        """Those that were ever opened, by alias: a thread that has none is spared all duties."""
+        self.known: dict[str, BaseDatabaseWrapper] = {}
+        """Those that were ever made, by alias: a thread that has none is spared all duties."""
         self._interrupted = False
 
     def bind(self) -> None:
         """Belong to the thread that calls this."""
+        self.known = {connection.alias: connection for connection in connections.all(initialized_only=True)}
         _of_threads[threading.get_ident()] = self
 
     def mend(self) -> None:
         """Do as `mend_connections` in a thread that has some."""
-        if self.opened:
+        if self.known:
             mend_connections()
 
     def end_job(self) -> None:
@@ -103,9 +119,7 @@ class Databases:
         Called by another thread, just before it interrupts the job; waits for no database.
         """
         self._interrupted = True
-        cancels = [
-            cancel for connection in list(self.opened.values()) if (cancel := _cancel_of(connection)) is not None
-        ]
+        cancels = [cancel for connection in list(self.known.values()) if (cancel := _cancel_of(connection)) is not None]
         if cancels:
             timer = threading.Timer(CANCEL_SECONDS, _cancel, (cancels,))
             timer.daemon = True
@@ -156,12 +170,11 @@ class _Doubt:
             connection.connection = None
 
 
-def _watch(connection: BaseDatabaseWrapper, **_: object) -> None:
-    if not isinstance(connection.close_if_health_check_failed, _Doubt):
-        connection.close_if_health_check_failed = _Doubt(connection)  # type: ignore[method-assign]
+def _watch(connection: BaseDatabaseWrapper) -> None:
+    connection.close_if_health_check_failed = _Doubt(connection)  # type: ignore[method-assign]
     databases = _of_threads.get(threading.get_ident())
     if databases is not None:
-        databases.opened[connection.alias] = connection
+        databases.known[connection.alias] = connection
 
 
 def _is_left_open(connection: BaseDatabaseWrapper) -> bool:

@@ -320,7 +320,7 @@ class Executor:
                 continue
             outcome = run(job, place)
             ran += 1
-            if databases.opened:
+            if databases.known:
                 databases.end_job()
             if outcome is None:
                 done.append(job.ticket)
