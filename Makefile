@@ -3,6 +3,7 @@
 #   make demo     run the example project's main job, from nothing
 #   make test     run the whole suite against a server that it starts itself
 #   make check    test, lint and types
+#   make test-databases   run what touches a database against PostgreSQL and MariaDB, which it starts itself
 #   make chaos    ten minutes of killed, frozen and cut workers and servers (SECONDS=600 SEED=by chance)
 #
 #   PYTHON=...    the interpreter to build $(VENV) with (the newest 3.11+ on the PATH otherwise)
@@ -14,13 +15,15 @@ PYTHON =
 DJANGO =
 PYTEST = -m pytest
 ARGS =
+DATABASES = postgresql mariadb
+DATABASE_TESTS = tests/databases tests/django
 SECONDS = 600
 SEED =
 
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
 
-.PHONY: venv demo test chaos coverage lint types check clean
+.PHONY: venv demo test test-databases chaos coverage lint types check clean
 
 venv: $(STAMP)
 
@@ -47,6 +50,16 @@ demo: venv
 
 test: venv
 	$(BIN)/python $(PYTEST) $(ARGS)
+
+# Each server lives in a temporary folder, and ends with the tests.
+test-databases: venv
+	@failed=; \
+	for database in $(DATABASES); do \
+	  echo "== $$database"; \
+	  $(BIN)/python -m tests.databases.server $$database $(BIN)/python $(PYTEST) $(DATABASE_TESTS) $(ARGS) || \
+	    failed="$$failed $$database"; \
+	done; \
+	[ -z "$$failed" ] || { echo "FAILED:$$failed" >&2; exit 1; }
 
 chaos: venv
 	$(BIN)/python -m tests.chaos.harness --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))

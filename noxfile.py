@@ -30,6 +30,14 @@ def tests(session: nox.Session, django: str) -> None:
 
 
 @nox.session(python="3.13")
+@nox.parametrize("database", ["postgresql", "mariadb"])
+def databases(session: nox.Session, database: str) -> None:
+    session.install("-e", ".[embedded,dev]")
+    command = ("python", "-m", "pytest", "tests/databases", "tests/django", *session.posargs)
+    session.run("python", "-m", "tests.databases.server", database, *command)
+
+
+@nox.session(python="3.13")
 def lint(session: nox.Session) -> None:
     session.install("-e", ".[embedded,dev]")
     session.run("make", "lint", f"VENV={session.virtualenv.location}", external=True)

@@ -3,13 +3,12 @@
 import json
 import os
 
+from tests.databases.named import named
 from tests.settings import *  # noqa: F403
+from tests.settings import INSTALLED_APPS
 
-DATABASES = {
-    "default": {
-        "ENGINE": "django.db.backends.sqlite3",
-        "NAME": os.environ["WORKER_FOLDER"] + "/db.sqlite3",
-        "OPTIONS": {"timeout": 20},
-    }
-}
+_told = json.loads(os.environ.get("WORKER_DATABASES", '{"default": {}}'))
+DATABASES = {alias: named(os.environ["WORKER_FOLDER"], **options) for alias, options in _told.items()}
+INSTALLED_APPS = [*INSTALLED_APPS, "tests.databases"]
 ECHOQ = json.loads(os.environ["WORKER_ECHOQ"])
+LOGGING = json.loads(os.environ.get("WORKER_LOGGING", "{}"))
