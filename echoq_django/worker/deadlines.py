@@ -1,16 +1,19 @@
 """Deadlines: a job that runs too long is interrupted in its own thread.
 
 The main thread is interrupted by a signal, which also ends a blocking call; another thread by an asynchronous
-exception, which it meets at its next bytecode. A job that neither reaches is the supervisor's, which ends the process.
+exception, which it meets at its next bytecode. An exception that comes while the interpreter finalizes an object is
+dropped by it; the job is then interrupted again. A job that nothing reaches is the supervisor's, which ends the
+process.
 """
 
 from __future__ import annotations
 
 import ctypes
 import signal
+import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from echoq_django.errors import JobTimeout
 
@@ -22,13 +25,15 @@ if TYPE_CHECKING:
 
 LONGEST_SECONDS: Final = 3e9
 """Beyond this a deadline is none."""
+AGAIN_SECONDS: Final = 0.02
+"""How long after an exception that was dropped the next one comes."""
 
 
 class Deadline:
     """Until when what one executor runs must have ended.
 
     The executor arms it before a job and disarms it after; the housekeeper enforces it. Both hold the lock, so that no
-    job is interrupted for another's time: at most one JobTimeout is raised for each arming, and none after disarming.
+    job is interrupted for another's time: at most one JobTimeout reaches it for each arming, and none after disarming.
     """
 
     __slots__ = ("_is_main", "_lock", "_on_armed", "_on_passed", "_passed", "_region", "_thread", "at")
@@ -52,6 +57,8 @@ class Deadline:
         self._is_main = threading.current_thread() is threading.main_thread()
         if self._is_main:
             signal.signal(signal.SIGALRM, self._on_alarm)
+            sys.unraisablehook = _hear_of_dropped(sys.unraisablehook)
+        _of_threads[self._thread] = self
 
     def arm(self, timeout_ms: int, retry_ms: int) -> None:
         """Let the job that begins now take so long; a supervisor that ends it retries it after `retry_ms`."""
@@ -87,6 +94,13 @@ class Deadline:
             else:
                 _raise_in(self._thread, JobTimeout)
 
+    def enforce_again(self) -> None:
+        """Have a job interrupted once more whose exception was dropped, when what dropped it is over; in its thread."""
+        if self.at is not None:
+            self.at = at = time.monotonic() + AGAIN_SECONDS
+            self._passed = False
+            self._on_armed(at)
+
     @property
     def waits_until(self) -> float | None:
         """When `enforce` has something to do; None when it has not."""
@@ -95,6 +109,22 @@ class Deadline:
     def _on_alarm(self, _signal: int, _frame: FrameType | None) -> None:
         if self.at is not None and self._passed:
             raise JobTimeout
+
+
+_of_threads: Final[dict[int, Deadline]] = {}
+
+
+def _hear_of_dropped(usual: Callable[[sys.UnraisableHookArgs], Any]) -> Callable[[sys.UnraisableHookArgs], None]:
+    """Answer a hook for exceptions that the interpreter drops, which leaves all but ours to the usual one."""
+
+    def hear(dropped: sys.UnraisableHookArgs) -> None:
+        deadline = _of_threads.get(threading.get_ident())
+        if deadline is None or not issubclass(dropped.exc_type, JobTimeout):
+            usual(dropped)
+        else:
+            deadline.enforce_again()
+
+    return hear
 
 
 def _raise_in(thread: int, error: type[BaseException] | None) -> None:

@@ -118,3 +118,35 @@ def test_a_stop_during_a_job_with_a_timeout_ends_in_order(site):
 
     assert worker.wait() == 0
     assert job.refresh().state == "completed"
+
+
+FINALIZED = """
+import time
+
+class Slow:
+    def __del__(self):
+        end = time.monotonic() + 0.6
+        while time.monotonic() < end:
+            pass
+
+@echoq.task(queue="q", name="finalize", timeout=0.3, max_attempts=1)
+def finalize(ledger):
+    Slow()  # the time is over while it is finalized
+    write_down(ledger, "finalized", me())
+    while True:
+        time.sleep(0.001)
+"""
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_an_interruption_that_the_interpreter_drops_is_made_again(make_site, threads):
+    site = make_site(LEASE=2, TASK_MODULES=["finalizing_tasks"])
+    site.write_tasks("finalizing_tasks", FINALIZED)
+    jobs = [site.enqueue("finalize", site.ledger) for _ in range(int(threads))]
+    worker = site.worker("--processes", "1", "--threads", threads, "--no-beats")
+
+    for job in jobs:
+        eventually(lambda job=job: "JobTimeout" in (job.refresh().error or ""), 10)
+        assert "its timeout of" in job.error
+    assert "goes on after its timeout" not in worker.text()
+    assert "Exception ignored" not in worker.text()
