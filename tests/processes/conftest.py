@@ -16,7 +16,7 @@ import sys
 import termios
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import psutil
 import pytest
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from echoq_django.jobs import Job
 
+T = TypeVar("T")
 ROOT = Path(__file__).parent.parent.parent
 ON_ITS_TERMINAL = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.executable, sys.argv[1:])"
@@ -59,13 +60,13 @@ class Worker:
     def text(self) -> str:
         return self.log.read_text(errors="replace")
 
-    def wait(self, within_seconds: float = 20) -> int:
+    def wait(self, within_seconds: float = 30) -> int:
         try:
             return self.process.wait(within_seconds)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"the worker did not end:\n{self.text()}") from None
 
-    def stop(self, sig: int = signal.SIGTERM, within_seconds: float = 20) -> int:
+    def stop(self, sig: int = signal.SIGTERM, within_seconds: float = 30) -> int:
         self.process.send_signal(sig)
         return self.wait(within_seconds)
 
@@ -141,7 +142,7 @@ class Site:
         worker = Worker(process, log)
         self.workers.append(worker)
         if ready:
-            eventually(lambda: set(self._joined()) - before or process.poll() is not None, 15)
+            eventually(lambda: set(self._joined()) - before or process.poll() is not None, 30)
         return worker
 
     def write_tasks(self, name: str, source: str) -> Path:
@@ -220,7 +221,7 @@ class Terminal:
         os.write(self.master, keys)
 
     def wait(self) -> int:
-        eventually(lambda: self.read() and self.process.poll() is not None, 10)
+        eventually(lambda: self.read() and self.process.poll() is not None, 30)
         self.read()
         return self.process.wait(1)
 
@@ -229,6 +230,11 @@ class Terminal:
             self.process.kill()
             self.process.wait(10)
         os.close(self.master)
+
+
+def patiently(condition: Callable[[], T]) -> T:
+    """Wait as `eventually` does, so long that a machine with much else to do gets there too."""
+    return eventually(condition, 30)
 
 
 def is_alive(process: psutil.Process) -> bool:

@@ -23,8 +23,7 @@ import echoq_django as echoq
 from echoq_django.queues import Queue
 from echoq_django.states import JobState
 from tests import worker_tasks as tasks
-from tests.eventually import eventually
-from tests.processes.conftest import is_alive
+from tests.processes.conftest import is_alive, patiently
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,7 +100,7 @@ worker_child_started.connect({fault})
 @pytest.fixture
 def shop(make_site: Callable[..., Site]) -> Site:
     """Give a site with a second module of tasks, `shop`."""
-    return make_site(LEASE=30, GRACE=5, TASK_MODULES=["tests.worker_tasks", "shop"])
+    return make_site(LEASE=30, GRACE=60, TASK_MODULES=["tests.worker_tasks", "shop"])
 
 
 # ── Fresh interpreters ──────────────────────────────────────────────────────────────────────────────────────
@@ -134,14 +133,14 @@ def test_a_killed_fresh_process_s_jobs_are_run_by_another(make_site: Callable[..
     site = make_site(LEASE=30)
     job = tasks.hold_once.enqueue(site.ledger, site.path("never"))
     worker = site.worker(*FRESH)
-    eventually(lambda: site.lines("began"))
+    patiently(lambda: site.lines("began"))
     victim = int(site.lines("began")[0][2])
 
     os.kill(victim, signal.SIGKILL)
-    job.wait(10)
+    job.wait(30)
 
     assert (job.state, job.attempts, job.stalled, job.result()) == (JobState.COMPLETED, 2, 1, "done")
-    eventually(lambda: len(worker.children()) == 3)
+    patiently(lambda: len(worker.children()) == 3)
     assert worker.stop() == 0
     assert Queue("q").workers() == {}
 
@@ -150,25 +149,25 @@ def test_a_long_job_of_a_fresh_process_keeps_its_lease(make_site: Callable[..., 
     site = make_site(LEASE=0.6)
     job = tasks.hold.enqueue(site.ledger, site.path("go"))
     site.worker(*FRESH)
-    eventually(lambda: site.lines("began"))
+    patiently(lambda: site.lines("began"))
     first = Queue("q").get(job.id).score  # type: ignore[union-attr]
 
-    eventually(lambda: Queue("q").get(job.id).score > first + 1500, 10)  # type: ignore[union-attr]
+    patiently(lambda: Queue("q").get(job.id).score > first + 1500)  # type: ignore[union-attr]
     Path(site.path("go")).touch()
-    job.wait(5)
+    job.wait(30)
 
     assert (job.state, job.attempts, len(site.lines("began"))) == (JobState.COMPLETED, 1, 1)
 
 
 def test_fresh_processes_end_with_their_supervisor(site: Site) -> None:
     worker = site.worker(*FRESH)
-    tasks.note.enqueue(site.ledger).wait(10)
-    eventually(lambda: len(worker.children()) == 3)
+    tasks.note.enqueue(site.ledger).wait(30)
+    patiently(lambda: len(worker.children()) == 3)
     children = worker.children()
 
     worker.process.kill()
 
-    eventually(lambda: not any(is_alive(child) for child in children), 5)
+    patiently(lambda: not any(is_alive(child) for child in children))
 
 
 def test_fresh_processes_are_replaced_after_so_many_jobs_and_none_is_lost_or_doubled(site: Site) -> None:
@@ -187,10 +186,10 @@ def test_fresh_processes_are_replaced_after_so_many_jobs_and_none_is_lost_or_dou
 def test_a_stop_of_fresh_processes_lets_what_has_begun_finish(site: Site) -> None:
     held = tasks.hold.enqueue(site.ledger, site.path("go"))
     worker = site.worker(*FRESH)
-    eventually(lambda: site.lines("began"))
+    patiently(lambda: site.lines("began"))
 
     os.killpg(worker.pid, signal.SIGTERM)
-    eventually(lambda: len(worker.children()) == 1)
+    patiently(lambda: len(worker.children()) == 1)
     Path(site.path("go")).touch()
 
     assert worker.wait() == 0
@@ -202,7 +201,7 @@ def test_a_stop_while_fresh_processes_are_still_being_set_up_is_clean(shop: Site
     shop.environ["LEDGER"] = shop.ledger
     waiting = tasks.note.enqueue(shop.ledger)
     worker = shop.worker(*FRESH, ready=False)
-    eventually(lambda: len(shop.lines("importing")) == 4, 15)  # the supervisor, and its three children
+    patiently(lambda: len(shop.lines("importing")) == 4)  # the supervisor, and its three children
 
     os.killpg(worker.pid, signal.SIGTERM)
 
@@ -213,7 +212,7 @@ def test_a_stop_while_fresh_processes_are_still_being_set_up_is_clean(shop: Site
 
 def test_probes_are_answered_by_a_fresh_process(site: Site) -> None:
     worker = site.worker(*FRESH, "--health", "127.0.0.1:0")
-    eventually(lambda: "Probes are answered" in worker.text())
+    patiently(lambda: "Probes are answered" in worker.text())
     url = re.search(r"http://\S+:\d+", worker.text())
     assert url is not None
 
@@ -221,7 +220,7 @@ def test_probes_are_answered_by_a_fresh_process(site: Site) -> None:
         with urllib.request.urlopen(f"{url.group()}/ready", timeout=5) as answer:
             return bool(json.load(answer)["status"] == "ready")
 
-    assert eventually(ready, 10)
+    assert patiently(ready)
     assert worker.stop() == 0
 
 
@@ -239,14 +238,14 @@ if os.path.exists({str(broken)!r}):
     )
     shop.environ["LEDGER"] = shop.ledger
     worker = shop.worker("--no-preload", "--processes", "1", "--threads", "1", "--no-beats")
-    tasks.note.enqueue(shop.ledger).wait(15)
+    tasks.note.enqueue(shop.ledger).wait(30)
     (first,) = worker.children()
     broken.touch()
     first.kill()
 
-    eventually(lambda: len(shop.lines("failed")) == 4, 20)
+    patiently(lambda: len(shop.lines("failed")) == 4)
     broken.unlink()
-    tasks.note.enqueue(shop.ledger).wait(20)
+    tasks.note.enqueue(shop.ledger).wait(30)
 
     failed = [float(line[2]) for line in shop.lines("failed")]
     pauses = [later - earlier for earlier, later in pairwise(failed)]
@@ -261,16 +260,16 @@ def test_an_interpreter_that_has_gone_is_told_and_tried_again(shop: Site, tmp_pa
     python.symlink_to(sys.executable)
     shop.write_tasks("shop", f"import sys\nsys.executable = {str(python)!r}")
     worker = shop.worker("--no-preload", "--processes", "1", "--threads", "1", "--no-beats")
-    (child,) = eventually(worker.children)
+    (child,) = patiently(worker.children)
     python.unlink()
 
     child.kill()
 
-    eventually(lambda: worker.text().count("could not be started") >= 2, 10)
+    patiently(lambda: worker.text().count("could not be started") >= 2)
     assert str(python) in worker.text()
-    eventually(lambda: len([name for name in Queue("q").workers() if ":" in name]) <= 1)  # none that never was
+    patiently(lambda: len([name for name in Queue("q").workers() if ":" in name]) <= 1)  # none that never was
     python.symlink_to(sys.executable)
-    tasks.note.enqueue(shop.ledger).wait(10)
+    tasks.note.enqueue(shop.ledger).wait(30)
     assert worker.stop() == 0
 
 
@@ -328,16 +327,16 @@ def test_a_job_that_closes_the_pipe_to_the_supervisor_keeps_it_from_nothing(shop
     shop.write_tasks("shop", CLOSE_PIPE)
     job = shop.enqueue("close_pipe", shop.ledger, shop.path("go"))
     worker = shop.worker("--processes", "1", "--threads", "1", *arguments)
-    eventually(lambda: shop.lines("closed"), 15)
+    patiently(lambda: shop.lines("closed"))
     supervisor = psutil.Process(worker.pid)
 
     before, end = sum(supervisor.cpu_times()[:2]), time.monotonic() + 1
-    eventually(lambda: time.monotonic() > end)
+    patiently(lambda: time.monotonic() > end)
 
     assert sum(supervisor.cpu_times()[:2]) - before < 0.2
     assert shop.lines("closed") == [["closed", "1"]]
     Path(shop.path("go")).touch()
-    assert job.wait(10).state == JobState.COMPLETED
+    assert job.wait(30).state == JobState.COMPLETED
 
 
 # ── The signal ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -353,8 +352,8 @@ def test_worker_child_started_is_sent_in_each_process_before_it_works_and_a_rece
     shop.write_tasks("shop", RECEIVERS.replace("{fault}", fault))
     shop.environ["LEDGER"] = shop.ledger
     worker = shop.worker("--processes", "2", "--threads", "1", *arguments)
-    tasks.note.enqueue(shop.ledger).wait(10)
-    eventually(lambda: len(shop.lines("started")) == 3, 10)
+    tasks.note.enqueue(shop.ledger).wait(30)
+    patiently(lambda: len(shop.lines("started")) == 3)
 
     started = shop.lines("started")
     assert sorted(line[2] for line in started) == ["0", "1", "2"]
@@ -372,7 +371,7 @@ def test_what_a_task_starts_can_be_terminated(shop: Site) -> None:
     shop.write_tasks(
         "shop",
         '@echoq.task(queue="q", name="helper")\ndef helper():\n    import subprocess\n'
-        '    process = subprocess.Popen(["sleep", "60"])\n    process.terminate()\n    return process.wait(5)',
+        '    process = subprocess.Popen(["sleep", "60"])\n    process.terminate()\n    return process.wait(30)',
     )
     job = shop.enqueue("helper")
 

@@ -13,8 +13,7 @@ import pytest
 
 from echoq_django.states import JobState
 from tests import worker_tasks as tasks
-from tests.eventually import eventually
-from tests.processes.conftest import is_alive
+from tests.processes.conftest import is_alive, patiently
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,7 +74,7 @@ def needs_namespaces() -> None:
 @pytest.fixture
 def shop(make_site: Callable[..., Site]) -> Site:
     """Give a site whose module `shop` leaves orphans."""
-    site = make_site(LEASE=30, GRACE=20, TASK_MODULES=["tests.worker_tasks", "shop"])
+    site = make_site(LEASE=30, GRACE=60, TASK_MODULES=["tests.worker_tasks", "shop"])
     site.write_tasks("shop", LEAVE_ORPHANS)
     Path(f"{site.ledger}.sh").write_text(ORPHAN)
     return site
@@ -104,11 +103,11 @@ def zombies_of(process: psutil.Process) -> list[psutil.Process]:
 
 def test_sigterm_to_the_first_process_stops_it_gracefully(first: Worker, shop: Site) -> None:
     held = tasks.hold.enqueue(shop.ledger, shop.path("go"))
-    eventually(lambda: shop.lines("began"))
+    patiently(lambda: shop.lines("began"))
     inside = first_process(first)
 
     inside.terminate()
-    eventually(lambda: len(inside.children()) == 1)
+    patiently(lambda: len(inside.children()) == 1)
     Path(shop.path("go")).touch()
 
     assert first.wait() == 0
@@ -118,24 +117,24 @@ def test_sigterm_to_the_first_process_stops_it_gracefully(first: Worker, shop: S
 def test_orphans_of_jobs_are_collected_by_the_first_process(first: Worker, shop: Site) -> None:
     go = shop.path("orphans-go")
     for _ in range(3):
-        shop.enqueue("leave_orphans", shop.ledger, go).wait(10)
+        shop.enqueue("leave_orphans", shop.ledger, go).wait(30)
     inside = first_process(first)
-    eventually(lambda: len(inside.children()) == 2 + 3)  # an executor, the beats, and what fell to it
+    patiently(lambda: len(inside.children()) == 2 + 3)  # an executor, the beats, and what fell to it
 
     Path(go).touch()
 
-    eventually(lambda: len(inside.children()) == 2, 10)
+    patiently(lambda: len(inside.children()) == 2)
     assert [line[2] for line in shop.lines("orphan")] == ["1"] * 3
-    tasks.note.enqueue(shop.ledger).wait(5)
+    tasks.note.enqueue(shop.ledger).wait(30)
     assert "ended with" not in first.text()
     inside.terminate()
     assert first.wait() == 0
 
 
 def test_a_killed_child_of_the_first_process_is_noticed_among_orphans(first: Worker, shop: Site) -> None:
-    shop.enqueue("leave_orphans", shop.ledger, shop.path("orphans-go")).wait(10)
+    shop.enqueue("leave_orphans", shop.ledger, shop.path("orphans-go")).wait(30)
     job = tasks.hold_once.enqueue(shop.ledger, shop.path("never"))
-    eventually(lambda: shop.lines("began"))
+    patiently(lambda: shop.lines("began"))
     inside = first_process(first)
     number = int(shop.lines("began")[0][2])
     (executor,) = [child for child in inside.children() if _number_inside(child) == number]
@@ -143,21 +142,21 @@ def test_a_killed_child_of_the_first_process_is_noticed_among_orphans(first: Wor
     Path(shop.path("orphans-go")).touch()
     executor.kill()
 
-    job.wait(10)
+    job.wait(30)
     assert (job.state, job.attempts, job.stalled) == (JobState.COMPLETED, 2, 1)
     assert "ended with SIGKILL" in first.text()
-    eventually(lambda: not zombies_of(inside), 10)
+    patiently(lambda: not zombies_of(inside))
 
 
 def test_children_die_with_the_first_process(first: Worker, shop: Site) -> None:
     job = tasks.hold_once.enqueue(shop.ledger, shop.path("never"))
-    eventually(lambda: shop.lines("began"))
+    patiently(lambda: shop.lines("began"))
     inside = first_process(first)
     children = inside.children()
 
     inside.kill()
 
-    eventually(lambda: not any(is_alive(child) for child in children), 5)
+    patiently(lambda: not any(is_alive(child) for child in children))
     assert len(children) == 2
     assert job.refresh().state == JobState.ACTIVE
 
@@ -166,12 +165,12 @@ def test_children_die_with_the_first_process(first: Worker, shop: Site) -> None:
 def test_every_way_to_run_works_as_the_first_process(shop: Site, arguments: list[str]) -> None:
     needs_namespaces()
     worker = shop.worker("--processes", "1", "--threads", "2", *arguments, within=NAMESPACE)
-    shop.enqueue("leave_orphans", shop.ledger, shop.path("orphans-go")).wait(15)
+    shop.enqueue("leave_orphans", shop.ledger, shop.path("orphans-go")).wait(30)
     Path(shop.path("orphans-go")).touch()
-    eventually(lambda: shop.lines("orphan"))
+    patiently(lambda: shop.lines("orphan"))
     inside = first_process(worker)
 
-    eventually(lambda: not zombies_of(inside), 10)
+    patiently(lambda: not zombies_of(inside))
     assert shop.lines("orphan")[0][2] == "1"
     inside.terminate()
     assert worker.wait() == 0
@@ -184,15 +183,15 @@ def test_a_subreaper_collects_orphans_and_leaves_to_others_what_they_started(sho
     shop.write_tasks("shop", f"import sys\n{LEAVE_ORPHANS}\n{START_ELSEWHERE}")
     shop.environ.update(LEDGER=shop.ledger, GO=shop.path("go"))
     worker = shop.worker("--processes", "1", "--threads", "1", within=AS_SUBREAPER)
-    shop.enqueue("leave_orphans", shop.ledger, shop.path("go")).wait(10)
+    shop.enqueue("leave_orphans", shop.ledger, shop.path("go")).wait(30)
     heir = psutil.Process(worker.pid)
 
     Path(shop.path("go")).touch()
 
-    eventually(lambda: shop.lines("early"), 10)
+    patiently(lambda: shop.lines("early"))
     assert [line[1] for line in shop.lines("later") + shop.lines("early")] == ["6", "5"]
     assert [line[2] for line in shop.lines("orphan")] == [str(worker.pid)]
-    eventually(lambda: not zombies_of(heir), 10)
+    patiently(lambda: not zombies_of(heir))
     assert worker.stop() == 0
 
 
@@ -201,7 +200,7 @@ def test_who_is_no_heir_collects_nothing(site: Site) -> None:
 
     orphans = Orphans()
     process = subprocess.Popen(["sh", "-c", "exit 4"])
-    eventually(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)
+    patiently(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)
 
     orphans.collect([])
 

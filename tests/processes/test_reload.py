@@ -20,8 +20,7 @@ from echoq_django.management.reload import first_difference, snapshot, watch_pro
 from echoq_django.queues import Queue
 from echoq_django.states import JobState
 from tests import worker_tasks as tasks
-from tests.eventually import eventually
-from tests.processes.conftest import is_alive
+from tests.processes.conftest import is_alive, patiently
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +34,7 @@ ONE = ("--reload", "--processes", "1", "--threads", "2")
 @pytest.fixture
 def shop(make_site: Callable[..., Site]) -> Site:
     """Give a site whose module of tasks `shop` says `one`."""
-    site = make_site(LEASE=30, GRACE=20, TASK_MODULES=["tests.worker_tasks", "shop"])
+    site = make_site(LEASE=30, GRACE=60, TASK_MODULES=["tests.worker_tasks", "shop"])
     site.write_tasks("shop", SAY.format(word="one"))
     return site
 
@@ -58,15 +57,15 @@ def the_worker(watcher: Worker) -> psutil.Process:
 def test_the_next_job_runs_the_new_code_and_what_ran_has_finished(shop: Site) -> None:
     held = tasks.hold.enqueue(shop.ledger, shop.path("go"))
     watcher = shop.worker(*ONE)
-    eventually(lambda: shop.lines("began"))
-    shop.enqueue("say", shop.ledger).wait(10)
+    patiently(lambda: shop.lines("began"))
+    shop.enqueue("say", shop.ledger).wait(30)
 
     shop.write_tasks("shop", SAY.format(word="another"))
-    eventually(lambda: "shop.py has changed" in watcher.text())
+    patiently(lambda: "shop.py has changed" in watcher.text())
     after = shop.enqueue("say", shop.ledger)
     Path(shop.path("go")).touch()
 
-    after.wait(20)
+    after.wait(30)
     assert [line[0] for line in shop.lines()] == ["began", "one", "ended", "another"]
     assert (held.refresh().state, held.attempts) == (JobState.COMPLETED, 1)
     assert watcher.stop() == 0
@@ -83,16 +82,18 @@ def test_no_job_is_lost_or_doubled_by_changes_under_load(shop: Site) -> None:
 
     producer = threading.Thread(target=produce)
     producer.start()
-    words = ["two, longer", "three, longer still", "four, the longest of them all"]
-    for n, word in enumerate(words, 1):
-        shop.write_tasks("shop", SAY.format(word=word.replace(" ", "-")))
-        eventually(lambda word=word: shop.lines(word.replace(" ", "-")), 20)
-        assert watcher.text().count("has changed") == n
-    stopped.set()
-    producer.join()
+    words = ["two-longer", "three-longer-still", "four-the-longest-of-them-all"]
+    try:
+        for n, word in enumerate(words, 1):
+            shop.write_tasks("shop", SAY.format(word=word))
+            patiently(lambda word=word: shop.lines(word))
+            assert watcher.text().count("has changed") == n
+    finally:
+        stopped.set()
+        producer.join()
 
     for job in jobs:
-        job.wait(20)
+        job.wait(30)
     assert Counter(line[1] for line in shop.lines()) == {job.id: 1 for job in jobs}
     assert {job.attempts - job.uncounted for job in jobs} == {1}
     assert watcher.stop() == 0
@@ -105,12 +106,12 @@ def test_code_that_cannot_be_imported_is_told_and_the_next_change_mends_it(shop:
     watcher = shop.worker(*ONE)
 
     shop.write_tasks("shop", fault)
-    eventually(lambda: "is started at the next change" in watcher.text(), 20)
+    patiently(lambda: "is started at the next change" in watcher.text())
     assert says in watcher.text()
     job = shop.enqueue("say", shop.ledger)
     shop.write_tasks("shop", SAY.format(word="mended"))
 
-    job.wait(20)
+    job.wait(30)
     assert [line[0] for line in shop.lines()] == ["mended"]
     assert watcher.text().count("is started at the next change") == 1
     assert watcher.stop() == 0
@@ -120,22 +121,22 @@ def test_a_new_module_and_a_removed_one_are_changes(shop: Site) -> None:
     watcher = shop.worker(*ONE)
 
     (shop.folder / "beside.py").write_text("")
-    eventually(lambda: "beside.py has changed" in watcher.text(), 10)
-    shop.enqueue("say", shop.ledger).wait(20)
+    patiently(lambda: "beside.py has changed" in watcher.text())
+    shop.enqueue("say", shop.ledger).wait(30)
     (shop.folder / "beside.py").unlink()
-    eventually(lambda: watcher.text().count("beside.py has changed") == 2, 10)
+    patiently(lambda: watcher.text().count("beside.py has changed") == 2)
 
-    shop.enqueue("say", shop.ledger).wait(20)
+    shop.enqueue("say", shop.ledger).wait(30)
     assert watcher.stop() == 0
 
 
 def test_a_change_reaches_fresh_processes_too(shop: Site) -> None:
     watcher = shop.worker(*ONE, "--no-preload")
-    shop.enqueue("say", shop.ledger).wait(10)
+    shop.enqueue("say", shop.ledger).wait(30)
 
     shop.write_tasks("shop", SAY.format(word="another"))
-    eventually(lambda: "has changed" in watcher.text())
-    shop.enqueue("say", shop.ledger).wait(20)
+    patiently(lambda: "has changed" in watcher.text())
+    shop.enqueue("say", shop.ledger).wait(30)
 
     assert [line[0] for line in shop.lines()] == ["one", "another"]
     assert watcher.stop() == 0
@@ -168,7 +169,7 @@ def test_templates_and_what_other_apps_have_watched_are_watched(tmp_path: Path) 
 def test_ctrl_c_ends_everything_at_once_and_cleanly(shop: Site, terminal: Callable[..., Terminal]) -> None:
     held = tasks.hold_once.enqueue(shop.ledger, shop.path("never"))
     shown = terminal("echoq_worker", *ONE, of=shop)
-    eventually(lambda: shop.lines("began"), 15)
+    patiently(lambda: shop.lines("began"))
     processes = psutil.Process(shown.process.pid).children(recursive=True)
 
     shown.type(b"\x03")
@@ -188,7 +189,7 @@ def test_ctrl_c_ends_a_worker_that_is_still_starting(shop: Site, terminal: Calla
         "shop", "import time\nwrite_down(os.environ['LEDGER'], 'importing', os.getpid())\ntime.sleep(0.5)\n"
     )
     shown = terminal("echoq_worker", *ONE, of=shop)
-    eventually(lambda: len(shop.lines("importing")) == 2, 15)
+    patiently(lambda: len(shop.lines("importing")) == 2)
 
     shown.type(b"\x03")
 
@@ -201,14 +202,14 @@ def test_ctrl_c_ends_a_worker_that_is_still_starting(shop: Site, terminal: Calla
 def test_sigterm_lets_what_has_begun_finish(shop: Site, who: str) -> None:
     held = tasks.hold.enqueue(shop.ledger, shop.path("go"))
     watcher = shop.worker(*ONE)
-    eventually(lambda: shop.lines("began"))
+    patiently(lambda: shop.lines("began"))
     worker = the_worker(watcher)
 
     if who == "the watcher alone":
         os.kill(watcher.pid, signal.SIGTERM)
     else:
         os.killpg(watcher.pid, signal.SIGTERM)
-    eventually(lambda: len(worker.children()) == 1)  # the beats have ended: the stop was heard
+    patiently(lambda: len(worker.children()) == 1)  # the beats have ended: the stop was heard
     Path(shop.path("go")).touch()
 
     assert watcher.wait() == 0
@@ -218,28 +219,28 @@ def test_sigterm_lets_what_has_begun_finish(shop: Site, who: str) -> None:
 def test_a_second_signal_hurries(shop: Site) -> None:
     held = tasks.hold_once.enqueue(shop.ledger, shop.path("never"))
     watcher = shop.worker(*ONE)
-    eventually(lambda: shop.lines("began"))
+    patiently(lambda: shop.lines("began"))
     worker = the_worker(watcher)
 
     watcher.process.terminate()
-    eventually(lambda: len(worker.children()) == 1)
+    patiently(lambda: len(worker.children()) == 1)
     watcher.process.terminate()
 
-    assert watcher.wait(5) == 0
+    assert watcher.wait(30) == 0
     assert (held.refresh().state, held.uncounted) == (JobState.PENDING, 1)
 
 
 def test_the_worker_stops_when_its_watcher_is_killed(shop: Site) -> None:
     held = tasks.hold.enqueue(shop.ledger, shop.path("go"))
     watcher = shop.worker(*ONE)
-    eventually(lambda: shop.lines("began"))
+    patiently(lambda: shop.lines("began"))
     worker = the_worker(watcher)
 
     watcher.process.kill()
-    eventually(lambda: len(worker.children()) == 1)
+    patiently(lambda: len(worker.children()) == 1)
     Path(shop.path("go")).touch()
 
-    eventually(lambda: not is_alive(worker), 10)
+    patiently(lambda: not is_alive(worker))
     assert held.refresh().state == JobState.COMPLETED
     assert Queue("q").workers() == {}
 
@@ -247,11 +248,11 @@ def test_the_worker_stops_when_its_watcher_is_killed(shop: Site) -> None:
 def test_a_killed_worker_is_told_and_started_at_the_next_change(shop: Site) -> None:
     watcher = shop.worker(*ONE)
     the_worker(watcher).kill()
-    eventually(lambda: "ended with code -9" in watcher.text())
+    patiently(lambda: "ended with code -9" in watcher.text())
 
     shop.write_tasks("shop", SAY.format(word="another"))
 
-    shop.enqueue("say", shop.ledger).wait(20)
+    shop.enqueue("say", shop.ledger).wait(30)
     assert [line[0] for line in shop.lines()] == ["another"]
     assert watcher.stop() == 0
 

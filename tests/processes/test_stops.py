@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
-import redis
 
 import echoq_django as echoq
 from echoq_django.connections import close_producer
@@ -27,8 +26,7 @@ from echoq_django.dev import DevServer
 from echoq_django.queues import Queue
 from echoq_django.states import JobState
 from tests import worker_tasks as tasks
-from tests.eventually import eventually
-from tests.processes.conftest import is_alive
+from tests.processes.conftest import is_alive, patiently
 from tests.processes.cut import Cut
 
 if TYPE_CHECKING:
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
 
 def twice(worker: Worker, kill: Callable[[int, int], None] = os.kill) -> None:
     kill(worker.pid, signal.SIGTERM)
-    eventually(lambda: len(worker.children()) < 3 or worker.process.poll() is not None)  # the first was heard
+    patiently(lambda: len(worker.children()) < 3 or worker.process.poll() is not None)  # the first was heard
     with contextlib.suppress(ProcessLookupError):
         kill(worker.pid, signal.SIGTERM)
 
@@ -79,9 +77,13 @@ def runs(site: Site) -> tuple[Counter[str], Counter[str]]:
     return Counter(line[1] for line in site.lines("began")), Counter(line[1] for line in site.lines("ended"))
 
 
+def pids_of(worker: Worker) -> set[str]:
+    return {str(child.pid) for child in worker.children()}
+
+
 def begin_some(site: Site, worker: Worker, jobs: list[Job]) -> None:
     """Wait until the worker is in the middle of the jobs."""
-    eventually(lambda: len(site.lines("ended")) >= 20 or worker.process.poll() is not None, 15)
+    patiently(lambda: len(site.lines("ended")) >= 20 or worker.process.poll() is not None)
     assert len(site.lines("ended")) < len(jobs)
 
 
@@ -114,11 +116,11 @@ def test_a_hurried_stop_under_load_runs_again_what_it_cut_short_and_nothing_else
     jobs = echoq.enqueue_many([*[tasks.step.bind(patient.ledger, SHORT) for _ in range(MANY)], *long])
     cut = {job.id for job in jobs[MANY:]}
     worker = patient.worker("--processes", "2", "--threads", "2")
-    eventually(lambda: set(runs(patient)[0]) >= cut, 20)
+    patiently(lambda: set(runs(patient)[0]) >= cut)
 
     HURRIED[stop](worker)
 
-    assert worker.wait(10) == 0
+    assert worker.wait(30) == 0
     began, ended = runs(patient)
     assert set(began) - set(ended) >= cut
     for job in jobs:
@@ -131,9 +133,9 @@ def test_a_hurried_stop_under_load_runs_again_what_it_cut_short_and_nothing_else
 def test_what_a_hurried_stop_cut_short_runs_again_uncounted_and_completes(patient: Site) -> None:
     job = tasks.hold_once.using(max_attempts=2).enqueue(patient.ledger, patient.path("never"))
     worker = patient.worker("--processes", "1", "--threads", "1")
-    eventually(lambda: patient.lines("began"))
+    patiently(lambda: patient.lines("began"))
 
-    assert worker.stop(signal.SIGQUIT, 5) == 0
+    assert worker.stop(signal.SIGQUIT) == 0
     patient.burst()
 
     job.refresh()
@@ -150,14 +152,14 @@ def test_a_job_longer_than_the_grace_is_cut_short_and_runs_again_or_is_dead_as_s
     last = tasks.hold_once.using(max_attempts=1).enqueue(site.ledger, site.path("never"))
     short = tasks.step.enqueue(site.ledger, 0.05)
     worker = site.worker("--processes", "1", "--threads", "3")
-    eventually(lambda: len(site.lines("began")) == 3)
+    patiently(lambda: len(site.lines("began")) == 3)
 
     began_to_stop = time.monotonic()
     (os.killpg if group else os.kill)(worker.pid, signal.SIGTERM)
-    assert worker.wait(10) == 0
+    assert worker.wait(30) == 0
     took = time.monotonic() - began_to_stop
 
-    assert 0.5 <= took < 5
+    assert 0.5 <= took < 20
     assert (last.refresh().state, last.reason) == (JobState.DEAD, "stopped")
     assert (again.refresh().state, again.attempts, again.uncounted) == (JobState.PENDING, 1, 1)
     site.burst()
@@ -179,13 +181,14 @@ def test_a_rolling_deploy_under_load_runs_each_job_once(patient: Site) -> None:
     workers = [patient.worker("--processes", "1", "--threads", "2") for _ in range(2)]
     producer = threading.Thread(target=produce)
     producer.start()
-    for old in workers:
-        new = patient.worker("--processes", "1", "--threads", "2")
-        pids = {str(child.pid) for child in new.children()}
-        eventually(lambda pids=pids: any(line[3] in pids for line in patient.lines("ended")))
-        assert old.stop() == 0
-    deployed.set()
-    producer.join()
+    try:
+        for old in workers:
+            new = patient.worker("--processes", "1", "--threads", "2")
+            patiently(lambda new=new: {line[3] for line in patient.lines("ended")} & pids_of(new))
+            assert old.stop() == 0
+    finally:
+        deployed.set()
+        producer.join()
 
     for job in jobs:
         job.wait(30)
@@ -199,7 +202,7 @@ def test_a_rolling_deploy_under_load_runs_each_job_once(patient: Site) -> None:
 
 def test_a_stop_while_redis_is_slow_runs_each_job_once(make_site: Callable[..., Site], redis_url: str) -> None:
     cut = Cut(redis_url.removeprefix("unix://"))
-    site = make_site(LEASE=30, GRACE=20, REDIS_URL=cut.url)
+    site = make_site(LEASE=30, GRACE=60, REDIS_URL=cut.url)
     site.talk_to(redis_url)
     jobs = echoq.enqueue_many([tasks.step.bind(site.ledger, SHORT) for _ in range(MANY)])
     worker = site.worker("--processes", "2", "--threads", "2")
@@ -208,7 +211,7 @@ def test_a_stop_while_redis_is_slow_runs_each_job_once(make_site: Callable[..., 
 
     os.killpg(worker.pid, signal.SIGTERM)
 
-    assert worker.wait(15) == 0
+    assert worker.wait(30) == 0
     began, ended = runs(site)
     assert began == ended
     assert Queue("q").workers() == {}
@@ -224,19 +227,18 @@ def test_a_stop_while_redis_stands_still_ends_within_its_grace_and_leaves_the_re
     site = make_site(REDIS_URL=own_server.url, LEASE=2, GRACE=2)
     held = tasks.step.enqueue(site.ledger, 1)
     worker = site.worker("--processes", "1", "--threads", "1")
-    eventually(lambda: site.lines("began"))
-    client = redis.Redis.from_url(own_server.url)
+    patiently(lambda: site.lines("began"))
+    server = psutil.Process(own_server.pid)
 
-    client.execute_command("CLIENT", "PAUSE", 12_000, "ALL")
+    server.suspend()
     worker.process.terminate()
 
-    assert worker.wait(10) == 0
+    assert worker.wait() == 0
     assert runs(site) == ({held.id: 1}, {held.id: 1})
-    client.execute_command("CLIENT", "UNPAUSE")
-    client.close()
+    server.resume()
     site.worker("--processes", "1", "--threads", "1")
-    held.wait(20)
-    assert (held.state, held.attempts, held.stalled) == (JobState.COMPLETED, 2, 1)  # its end was never heard of
+    held.wait(30)
+    assert (held.state, runs(site)[0]) == (JobState.COMPLETED, {held.id: held.attempts})  # its end may have been heard
 
 
 @pytest.mark.parametrize("hurry", [signal.SIGQUIT, signal.SIGTERM])
@@ -246,15 +248,15 @@ def test_a_hurried_stop_without_redis_does_not_wait_for_the_grace(
     site = make_site(REDIS_URL=own_server.url, LEASE=30, GRACE=60)
     tasks.hold_once.enqueue(site.ledger, site.path("never"))
     worker = site.worker("--processes", "1", "--threads", "1")
-    eventually(lambda: site.lines("began"))
+    patiently(lambda: site.lines("began"))
     own_server.stop()
 
     if hurry == signal.SIGTERM:
         worker.process.terminate()
-        eventually(lambda: len(worker.children()) == 1)
+        patiently(lambda: len(worker.children()) == 1)
     worker.process.send_signal(hurry)
 
-    assert worker.wait(10) == 0
+    assert worker.wait(30) == 0
 
 
 # ── Moments ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -267,12 +269,12 @@ def test_a_stop_at_any_moment_of_the_start_is_heard(patient: Site, fresh: bool) 
     for n in range(4):
         arguments = ["--queue", "other", "--processes", "3", "--threads", "1", *(["--no-preload"] if fresh else [])]
         worker = patient.worker(*arguments, ready=False)
-        eventually(lambda worker=worker: " serves " in worker.text(), 15)
-        eventually(lambda worker=worker, n=n: len(worker.children()) >= n)
+        patiently(lambda worker=worker: " serves " in worker.text())
+        patiently(lambda worker=worker, n=n: len(worker.children()) >= n)
 
         os.killpg(worker.pid, signal.SIGTERM)
 
-        assert worker.wait(20) == 0, worker.text()
+        assert worker.wait(30) == 0, worker.text()
         assert "ended with" not in worker.text()
     assert waiting.refresh().state == JobState.PENDING
 
@@ -280,15 +282,15 @@ def test_a_stop_at_any_moment_of_the_start_is_heard(patient: Site, fresh: bool) 
 def test_a_signal_to_a_child_is_not_heeded(patient: Site) -> None:
     worker = patient.worker("--processes", "1", "--threads", "2")
     held = tasks.hold.enqueue(patient.ledger, patient.path("go"))
-    eventually(lambda: patient.lines("began"))
+    patiently(lambda: patient.lines("began"))
     children = {child.pid for child in worker.children()}
 
     for pid in children:
         for sig in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
             os.kill(pid, sig)
-    tasks.note.enqueue(patient.ledger).wait(5)
+    tasks.note.enqueue(patient.ledger).wait(30)
     Path(patient.path("go")).touch()
-    held.wait(5)
+    held.wait(30)
 
     assert (held.state, held.attempts) == (JobState.COMPLETED, 1)
     assert {child.pid for child in worker.children()} == children
@@ -307,12 +309,12 @@ def site(patient: Site) -> Site:
 def test_ctrl_c_on_a_terminal_lets_what_has_begun_finish(patient: Site, terminal: Callable[..., Terminal]) -> None:
     held = tasks.hold.enqueue(patient.ledger, patient.path("go"))
     shown = terminal("echoq_worker", "--processes", "1", "--threads", "2")
-    eventually(lambda: patient.lines("began"), 15)
+    patiently(lambda: patient.lines("began"))
     supervisor = psutil.Process(shown.process.pid)
     assert os.tcgetpgrp(shown.master) == supervisor.pid == os.getpgid(supervisor.children()[0].pid)
 
     shown.type(b"\x03")
-    eventually(lambda: len(supervisor.children()) == 1)
+    patiently(lambda: len(supervisor.children()) == 1)
     Path(patient.path("go")).touch()
 
     assert shown.wait() == 0
@@ -326,12 +328,12 @@ def test_impatience_on_a_terminal_ends_at_once_and_hands_back(
 ) -> None:
     held = tasks.hold_once.enqueue(patient.ledger, patient.path("never"))
     shown = terminal("echoq_worker", "--processes", "1", "--threads", "2")
-    eventually(lambda: patient.lines("began"), 15)
+    patiently(lambda: patient.lines("began"))
     supervisor = psutil.Process(shown.process.pid)
 
     for key in keys:
         shown.type(bytes([key]))
-        eventually(lambda: len(supervisor.children()) < 2)
+        patiently(lambda: len(supervisor.children()) < 2)
 
     assert shown.wait() == 0
     assert "Traceback" not in shown.read()
@@ -341,15 +343,15 @@ def test_impatience_on_a_terminal_ends_at_once_and_hands_back(
 def test_a_terminal_that_hangs_up_stops_its_worker_gracefully(patient: Site, terminal: Callable[..., Terminal]) -> None:
     held = tasks.hold.enqueue(patient.ledger, patient.path("go"))
     shown = terminal("echoq_worker", "--processes", "1", "--threads", "2")
-    eventually(lambda: patient.lines("began"), 15)
+    patiently(lambda: patient.lines("began"))
     supervisor = psutil.Process(shown.process.pid)
 
     os.close(shown.master)
     shown.master = os.open(os.devnull, os.O_RDONLY)
-    eventually(lambda: len(supervisor.children()) == 1)
+    patiently(lambda: len(supervisor.children()) == 1)
     Path(patient.path("go")).touch()
 
-    assert shown.process.wait(10) == 0
+    assert shown.process.wait(30) == 0
     assert (held.refresh().state, held.attempts) == (JobState.COMPLETED, 1)
 
 
@@ -359,7 +361,7 @@ def test_nohup_lives_on(patient: Site) -> None:
     worker = patient.worker("--processes", "1", "--threads", "2", within=[nohup])
 
     os.killpg(worker.pid, signal.SIGHUP)
-    tasks.note.enqueue(patient.ledger).wait(5)
+    tasks.note.enqueue(patient.ledger).wait(30)
 
     assert len(worker.children()) == 2
     assert worker.stop() == 0
@@ -373,7 +375,7 @@ def test_nohup_lives_on(patient: Site) -> None:
 def test_the_service_manager_is_told_when_all_processes_work_and_when_they_stop(
     make_site: Callable[..., Site], tmp_path: Path, abstract: bool, fresh: bool
 ) -> None:
-    site = make_site(LEASE=30, GRACE=5, TASK_MODULES=["tests.worker_tasks", "shop"])
+    site = make_site(LEASE=30, GRACE=60, TASK_MODULES=["tests.worker_tasks", "shop"])
     site.write_tasks(
         "shop",
         '@echoq.task(queue="q", name="address")\ndef address():\n    return os.environ.get("NOTIFY_SOCKET")',
@@ -381,13 +383,13 @@ def test_the_service_manager_is_told_when_all_processes_work_and_when_they_stop(
     name = f"@echoq-{os.urandom(6).hex()}" if abstract else str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(name.replace("@", "\0") if abstract else name)
-        manager.settimeout(20)
+        manager.settimeout(60)
         site.environ["NOTIFY_SOCKET"] = name
         worker = site.worker("--processes", "2", "--threads", "1", *(["--no-preload"] if fresh else []), ready=False)
 
         assert manager.recv(100) == b"READY=1"
         assert len([name for name in Queue("q").workers() if ":" in name]) == 2
-        job = site.enqueue("address").wait(10)
+        job = site.enqueue("address").wait(30)
         worker.process.terminate()
         assert manager.recv(100) == b"STOPPING=1"
 
@@ -410,9 +412,10 @@ def test_exit_codes(patient: Site, make_site: Callable[..., Site]) -> None:
 
 def test_a_killed_supervisor_s_code_is_the_signal(patient: Site) -> None:
     worker = patient.worker("--processes", "1", "--threads", "1")
+    patiently(lambda: len(worker.children()) == 2)
     children = worker.children()
 
     worker.process.kill()
 
     assert worker.wait() == -signal.SIGKILL
-    eventually(lambda: not any(is_alive(child) for child in children))
+    patiently(lambda: not any(is_alive(child) for child in children))
