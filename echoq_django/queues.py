@@ -68,6 +68,9 @@ CLOCK_TOLERANCE: Final = 5.0
 """Seconds by which a producer's clock may differ from the server's before it is warned."""
 
 
+_Groups = list[list[NewJob]]
+
+
 class Queue:
     """A named place that workers serve; ValueError for a name that cannot be one.
 
@@ -139,7 +142,7 @@ class Queue:
         """
         if not jobs:
             return []
-        chunks = [groups_of(chunk) for chunk in _chunks(jobs)]
+        chunks = list(_chunks(jobs))
         answers: list[list[Enqueued]] = [[] for _ in chunks]
         self.wire.mend()
         try:
@@ -150,32 +153,28 @@ class Queue:
                     raise
                 self._send_chunks(chunks, answers, resent=True)
         except redis.RedisError as error:
-            missing = [chunk for chunk, found in zip(chunks, answers, strict=True) if not found]
-            unconfirmed = [job.id for chunk in missing for group in chunk for job in group]
+            unconfirmed = [job.id for chunk, found in zip(chunks, answers, strict=True) if not found for job in chunk]
             raise EnqueueFailed(unconfirmed, _refusal(error)) from error
         _list_queue(self)
         return [one for found in answers for one in found]
 
     def _send_chunks(
-        self, chunks: list[list[list[NewJob]]], answers: list[list[Enqueued]], *, resent: bool = False
+        self, chunks: list[Sequence[NewJob]], answers: list[list[Enqueued]], *, resent: bool = False
     ) -> None:
         """Send the chunks that have no answer yet, and put down what each is answered."""
         called, wire = script("enqueue_many"), self.wire
         if resent:
             wire.close()
         wire.load_once(called)
-        waiting: deque[tuple[int, bytes]] = deque()
-        unknown: list[tuple[int, bytes]] = []
-
-        def note(i: int, reply: list[bytes]) -> None:
-            answers[i] = enqueued_in_groups(chunks[i], reply, resent=resent)
+        waiting: deque[tuple[int, _Groups, bytes]] = deque()
+        unknown: list[tuple[int, _Groups, bytes]] = []
 
         def receive() -> None:
-            i, command = waiting.popleft()
+            i, groups, command = waiting.popleft()
             try:
-                note(i, wire.receive())
+                answers[i] = enqueued_in_groups(groups, wire.receive(), resent=resent)
             except NoScriptError:
-                unknown.append((i, command))  # others are on their way: it is sent whole after them
+                unknown.append((i, groups, command))  # others are on their way: it is sent whole after them
             except ResponseError as error:
                 raise as_error(error) from error
 
@@ -183,15 +182,16 @@ class Queue:
             for i, chunk in enumerate(chunks):
                 if answers[i]:
                     continue
-                command = _many_command(called, self.keys.base, chunk)
+                groups = groups_of(chunk)
+                command = _many_command(called, self.keys.base, groups)
                 wire.send(command)
-                waiting.append((i, command))
+                waiting.append((i, groups, command))
                 if len(waiting) == IN_FLIGHT:
                     receive()
             while waiting:
                 receive()
-            for i, command in unknown:
-                note(i, wire.ask(called, command))
+            for i, groups, command in unknown:
+                answers[i] = enqueued_in_groups(groups, wire.ask(called, command), resent=resent)
         except BaseException:
             wire.close()  # replies that are still on their way belong to nobody
             raise
@@ -620,7 +620,7 @@ def _chunks(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
     yield jobs[first:]
 
 
-def _many_command(called: Script, base: str, groups: Sequence[Sequence[NewJob]]) -> bytes:
+def _many_command(called: Script, base: str, groups: _Groups) -> bytes:
     """Write the call of enqueue_many for the jobs of these groups."""
     n = called.head_length
     parts = [called.head, called.packed_keys(base)]
