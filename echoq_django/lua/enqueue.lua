@@ -11,7 +11,8 @@ local id, payload, mode, value, priority = ARGV[1], ARGV[2], ARGV[3], ARGV[4], A
 
 -- Nearly all jobs are to run now, and plainly sound; they need neither the clock nor the functions of `seldom`.
 if mode == 'now' and payload and payload ~= '' and #id <= 64
-  and (string.find(id, '^JOB%w+$') or string.find(id, '^JOB[%w_]+$')) and (priority == '0' or string.find(priority or '', '^%-?[1-9]%d?$')) and #ARGV % 2 == 1 and #ARGV <= 205
+  and (string.find(id, '^JOB%w+$') or string.find(id, '^JOB[%w_]+$'))
+  and (priority == '0' or string.find(priority or '', '^%-?[1-9]%d?$')) and #ARGV % 2 == 1 and #ARGV <= 205
   and redis.call('EXISTS', job) == 0 then
   local rings = redis.call('LLEN', wake_key) == 0 and not redis.call('HGET', meta_key, 'paused')
 
