@@ -134,6 +134,25 @@ def test_only_what_is_defined_by_a_listed_include_is_used(name):
         assert not borrowed, f"{name} uses {borrowed} of {include}"
 
 
+def with_what_they_need(names):
+    """Answer includes with those that they need themselves."""
+    needed = {one for name in names for one in header(f"includes/{name}", "include")}
+    return set(names) if needed <= set(names) else with_what_they_need({*names, *needed})
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_is_asked_of_seldom_is_defined_there(name):
+    asked = set(re.findall(r"\b(?:seldom\(\)|rare)\.(\w+)", code(name)))
+    defined = {
+        one
+        for include in with_what_they_need(header(name, "seldom"))
+        for one in header(f"includes/{include}", "defines")
+    }
+
+    assert asked <= defined
+    assert bool(asked) == bool(header(name, "seldom"))
+
+
 @pytest.mark.parametrize("name", scripts.names())
 def test_a_script_has_a_method_and_a_test_file(name):
     assert callable(getattr(Queue, name))
