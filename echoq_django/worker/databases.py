@@ -136,7 +136,7 @@ class _Doubt:
     how a cut is told: looking for that costs no trip. Inside a transaction it is too late to ask.
     """
 
-    __slots__ = ("_connection", "_used_at", "_usual", "is_fresh")
+    __slots__ = ("_connection", "_met", "_used_at", "_usual", "is_fresh", "number")
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
         self._connection = connection
@@ -145,11 +145,17 @@ class _Doubt:
         self.is_fresh = False
         """Whether no job has used it since the last one ended: where nothing commits by itself, a use begins a
         transaction."""
+        self._met: Any = None
+        self.number = 0
+        """The server's number of a MySQL connection: drivers tell it to no other thread while a statement runs."""
 
     def __call__(self) -> None:
         connection = self._connection
         raw = connection.connection
         is_fresh, self.is_fresh = self.is_fresh, False
+        if raw is not self._met:
+            self._met = raw
+            self.number = raw.thread_id() if raw is not None and connection.vendor == "mysql" else 0
         if raw is not None and not connection.in_atomic_block:
             now = time.monotonic()
             is_in_doubt = connection.errors_occurred or now - self._used_at > PAUSE_SECONDS or _is_heard(raw)
@@ -248,7 +254,8 @@ def _cancel_of(connection: BaseDatabaseWrapper) -> Callable[[], object] | None:
         if raw is None:
             return None
         if connection.vendor == "mysql":
-            return partial(_kill_query, connection, raw.thread_id())
+            doubt = connection.close_if_health_check_failed
+            return partial(_kill_query, connection, doubt.number) if isinstance(doubt, _Doubt) else None
         if connection.vendor == "sqlite":
             return partial(raw.interrupt)
         if hasattr(raw, "pgconn"):  # psycopg
