@@ -118,6 +118,28 @@ def test_exchange_settles_a_ticket_once_that_comes_twice(queue, redis_state, chi
     assert redis_state.totals == {"completed": 2}
 
 
+def test_exchange_settles_a_hand_in_any_order_and_leaves_what_lies_between(queue, redis_state, child):
+    redis_state.put(active=["JOB_a", "JOB_b", "JOB_c", "JOB_d"])
+
+    queue.exchange(child, 0, completed=["JOB_a:1", "JOB_c:1"], **CALL)
+    assert redis_state.read("active") == {"active": {"JOB_b": 1_000_000, "JOB_d": 1_000_000}}
+    queue.exchange(child, 0, completed=["JOB_d:1", "JOB_b:1"], **CALL)
+
+    assert redis_state.read("active") == {"active": []}
+    assert len(redis_state.read("completed")["completed"]) == 4
+
+
+def test_exchange_completes_no_job_that_has_left_active(queue, redis_state, child):
+    redis_state.put(active=["JOB_a", "JOB_b", "JOB_c"])
+    redis_state.client.zrem(redis_state.key("active"), "JOB_b")
+
+    answer = queue.exchange(child, 0, completed=["JOB_a:1", "JOB_b:1", "JOB_c:1"], **CALL)
+
+    assert answer.refused == [("JOB_b:1", "not_active")]
+    assert redis_state.row("JOB_b")["state"] == "active"
+    assert sorted(redis_state.read("completed")["completed"]) == ["JOB_a", "JOB_c"]
+
+
 def test_exchange_refuses_each_ticket_that_is_not_held_and_settles_its_neighbours(queue, redis_state, child, not_held):
     redis_state.put(active=["JOB_B"])
     before = redis_state.row("JOB_A"), redis_state.where("JOB_A")
@@ -270,6 +292,14 @@ def test_exchange_rings_for_what_it_leaves_and_only_then(queue, redis_state, chi
     redis_state.client.delete(redis_state.key("wake"))
     queue.exchange(child, 0, lease_ms=5, limit=1)
     assert redis_state.bells == 0
+
+
+def test_exchange_does_not_ring_twice(queue, redis_state, child):
+    redis_state.put(pending=["JOB_A", "JOB_B", "JOB_C"])
+
+    for _ in range(2):
+        queue.exchange(child, 0, lease_ms=5, limit=1)
+    assert redis_state.bells == 1
 
 
 def test_exchange_promotes_at_most_a_hundred(queue, redis_state, child):

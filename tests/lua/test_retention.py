@@ -206,3 +206,61 @@ def test_an_id_is_free_again_once_its_row_is_gone(queue, redis_state):
     queue.tidy()
 
     assert queue.schedule("JOB_A", b"x", mode="in", value=5)
+
+
+# ── A hand of plain jobs, which an exchange ends without a look at what only few rows have ──────────────────
+
+
+def test_each_job_of_a_hand_is_kept_by_its_rule(queue, redis_state):
+    retain = {"JOB_b": "5000", "JOB_c": "0", "JOB_d": "7,,", "JOB_e": "nan", "JOB_f": "0,5,5"}
+    hand = ["JOB_a", *retain]
+    redis_state.put(active=[*hand, "JOB_g"], rows={job_id: {"retain": text} for job_id, text in retain.items()})
+
+    exchange(queue, completed=[f"{job_id}:1" for job_id in hand])
+
+    assert redis_state.read("active", "completed", "expiry") == {
+        "active": {"JOB_g": 1_000_000},
+        "completed": dict.fromkeys(["JOB_a", "JOB_b", "JOB_d", "JOB_e"], 1_000_000),
+        "expiry": {"JOB_b": 1_005_000, "JOB_d": 1_000_007},
+    }
+    assert [redis_state.row(job_id).get("state") for job_id in hand] == [
+        "completed", "completed", None, "completed", "completed", None,
+    ]  # fmt: skip
+    assert redis_state.totals == {"completed": 6}
+
+
+@pytest.mark.parametrize("rule", ["RETAIN", "RETAIN_COUNT"])
+def test_nothing_is_kept_of_a_hand_where_zero_is_the_rule(queue, redis_state, configure, rule):
+    configure(**{rule: {"completed": 0}})
+    redis_state.put(active=["JOB_a", "JOB_b"])
+
+    exchange(queue, completed=["JOB_a:1", "JOB_b:1"])
+
+    assert [key for key in redis_state.snapshot() if "JOB_" in key] == []
+    assert redis_state.read("active", "completed") == {"active": [], "completed": []}
+
+
+@pytest.mark.parametrize("odd", ["nothing", "attached", "elsewhere", "ghost"])
+def test_a_hand_pushes_out_the_oldest_with_what_is_theirs(queue, redis_state, configure, odd):
+    configure(RETAIN_COUNT={"completed": 3})
+    redis_state.put(
+        completed={f"JOB_{i}": i for i in range(1, 5)}, expiry={"JOB_1": 9_000_000}, active=["JOB_a", "JOB_b"]
+    )
+    client, key = redis_state.client, redis_state.key
+    if odd == "attached":
+        client.hset(key("job:JOB_2"), "attached", "log")
+        client.rpush(key("job:JOB_2:log"), "x")
+    elif odd == "elsewhere":
+        client.hset(key("job:JOB_2"), "state", "scheduled")
+        client.zadd(key("schedule"), {"JOB_2": 9_000_000})
+    elif odd == "ghost":
+        client.delete(key("job:JOB_2"))
+
+    exchange(queue, completed=["JOB_a:1", "JOB_b:1"])
+
+    assert redis_state.read("completed", "expiry") == {
+        "completed": {"JOB_4": 4, "JOB_a": 1_000_000, "JOB_b": 1_000_000},
+        "expiry": [],
+    }
+    left = {one for one in redis_state.snapshot() if "job:" in one}
+    assert left == {key(f"job:JOB_{i}") for i in ["4", "a", "b", *(["2"] if odd == "elsewhere" else [])]}
