@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from echoq_django.queues import Queue
@@ -79,6 +81,29 @@ def test_a_coroutine_that_uses_its_connection_again_after_a_cut_goes_on(site, da
 
     assert job.wait(10).state == "completed", job.error
     assert database.words() == ["first"] * 2 + ["second"] * 2
+
+
+BEATS = """
+import os
+import django; django.setup()
+from echoq_django.connections import Wire, make_pool
+from echoq_django.worker.beats import Beat, Beats, run_until
+from tests.databases.tasks import add
+beats = Beats(Wire(make_pool()), [])
+beats.each.append(Beat("writing", 0.05, lambda: add("beat") is None))
+run_until(beats, os.pipe()[0])
+"""
+
+
+def test_a_beat_that_uses_a_database_does_not_notice_a_cut(site, database):
+    process = site.start([sys.executable, "-c", BEATS], ready=False)
+    for _ in range(4):
+        before = len(database.words())
+        eventually(lambda before=before: len(database.words()) > before + 2, 10)
+        assert database.cut() == 1
+
+    assert "failed" not in process.text()
+    assert process.process.poll() is None
 
 
 def test_a_transaction_is_not_carried_over_a_cut(site, database):
