@@ -10,6 +10,7 @@ from echoq_django.queues import Queue
 from tests import worker_tasks
 from tests.databases import tasks
 from tests.databases.conftest import use
+from tests.databases.firewall import Firewall
 from tests.databases.named import NAME
 from tests.eventually import eventually
 
@@ -17,6 +18,14 @@ ONE = ("--processes", "1", "--threads", "1", "--no-beats")
 THREE = ("--processes", "1", "--threads", "3", "--no-beats")
 
 only_postgresql = pytest.mark.skipif(NAME != "postgresql", reason="Django pools the connections of PostgreSQL")
+
+
+@pytest.fixture
+def firewall():
+    """Give a firewall before the server."""
+    firewall = Firewall()
+    yield firewall
+    firewall.close()
 
 
 def connect_all(site, database, threads=3):
@@ -57,6 +66,20 @@ def test_nor_does_a_thread_that_never_idles(site, database):
         fill[-1].wait(10)
 
     assert database.words() == ["row"] * 6
+
+
+def test_a_cut_of_which_nobody_tells_is_noticed_after_a_pause(site, database, firewall):
+    use(site, {"default": {"NAME": database.name, "HOST": firewall.host, "CONN_MAX_AGE": None}})
+    site.worker(*ONE)
+    for task in (tasks.write, tasks.write_in_a_transaction, tasks.write):
+        job = task.enqueue()
+        assert job.wait(10).state == "completed", job.error
+        assert firewall.forget() == 1
+        worker_tasks.nap.enqueue(site.ledger, 1.1).wait(10)  # the thread is busy, and its connection is not
+
+    job = tasks.write.enqueue()
+    assert job.wait(10).state == "completed", job.error
+    assert database.words() == ["row"] * 4
 
 
 def test_a_job_that_uses_its_connection_again_after_a_cut_goes_on(site, database):
