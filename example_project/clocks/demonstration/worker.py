@@ -15,6 +15,7 @@ import echoq_django as echoq
 from clocks.demonstration import leash
 
 STOP_SECONDS = 10
+PATIENCE_SECONDS = 3
 
 
 class Worker:
@@ -43,6 +44,10 @@ class Worker:
     ) -> None:
         self._process.terminate()
         try:
+            try:
+                self._process.wait(PATIENCE_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.terminate()  # a job that waits for another would go on: a second signal hurries
             self._process.wait(STOP_SECONDS)
         except BaseException:
             self._process.kill()
