@@ -146,3 +146,12 @@ def test_enqueue_many_does_not_ring_in_a_paused_queue(queue, redis_state):
     queue.enqueue_many([new("JOB_a"), new("JOB_b", delay_ms=5)])
 
     assert redis_state.bells == 0
+
+
+def test_enqueue_many_rings_for_a_time_before_all_others(queue, redis_state):
+    redis_state.put(schedule={"JOB_old": 1_000_100})
+
+    queue.enqueue_many([new("JOB_a", delay_ms=100), new("JOB_b", delay_ms=200)])
+    assert redis_state.bells == 0
+    queue.enqueue_many([new("JOB_c", delay_ms=300), new("JOB_d", delay_ms=99)])
+    assert redis_state.bells == 1
