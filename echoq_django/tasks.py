@@ -99,7 +99,7 @@ class Options:
             )
         retain_field(self.retain)
         if self.timeout is not None and whole_ms(self.timeout, name="timeout") == 0:
-            raise ValueError("timeout must be longer than zero: leave it out, or give None, for no limit.")
+            raise ValueError("timeout must be longer than zero: leave it out for no limit.")
         if self.delay is not None and self.run_at is not None:
             raise TypeError("A call takes delay or run_at, not both.")
         if self.delay is not None:

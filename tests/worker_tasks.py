@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -372,6 +373,12 @@ def swallow_timeout(ledger: str, release: str) -> None:
             time.sleep(0.005)
         except BaseException:  # noqa: BLE001 (that is what it is about)
             write_down(ledger, "swallowed", me())
+
+
+@echoq.task(queue="q", name="take_alarm")
+def take_alarm() -> None:
+    """Use the signal for itself, and leave it so."""
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
 
 
 @echoq.task(queue="q", name="clean_up", timeout=0.2, max_attempts=1)

@@ -62,6 +62,8 @@ class Deadline:
 
     def arm(self, timeout_ms: int, retry_ms: int) -> None:
         """Let the job that begins now take so long; a supervisor that ends it retries it after `retry_ms`."""
+        if self._is_main and signal.getsignal(signal.SIGALRM) != self._on_alarm:
+            signal.signal(signal.SIGALRM, self._on_alarm)  # an earlier job took it for itself
         at = time.monotonic() + min(timeout_ms / 1000, LONGEST_SECONDS)
         self._region.set_limit(at, retry_ms)
         self._passed = False

@@ -186,7 +186,10 @@ class Execution:
                 if os.getpid() != self._pid:
                     _end_fork()  # before a lock that the fork may have left closed
             finally:
-                deadline.disarm()
+                try:
+                    deadline.disarm()
+                except JobTimeout:  # it came on the way in
+                    deadline.disarm()
 
     def _settle_value(self, claimed: Claimed, task: Task[..., Any], value: Any) -> Settlement:
         if type(value) is CoroutineType:  # isinstance would ask a lazy value what it is

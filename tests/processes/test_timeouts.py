@@ -40,6 +40,16 @@ def test_the_main_thread_is_woken_from_a_call_that_waits(site):
     assert "is killed: job" not in worker.text()
 
 
+def test_a_job_that_takes_the_signal_for_itself_costs_later_ones_nothing(site):
+    tasks.take_alarm.enqueue()
+    job = tasks.sleep_long.using(max_attempts=1).enqueue(site.ledger)
+    worker = site.worker(*ONE)
+
+    assert job.wait(10).state == "dead"
+    assert len(site.lines("timeout")) == 1
+    assert "is killed: job" not in worker.text()
+
+
 @pytest.mark.parametrize("task", [tasks.hold_gil_long, tasks.swallow_timeout])
 def test_a_process_is_ended_when_nothing_else_ends_the_job(site, task):
     arguments = (site.ledger, site.path("release"))[: 1 if task is tasks.hold_gil_long else 2]
