@@ -319,6 +319,29 @@ async def sleep_in_thread(ledger: str) -> None:
     await sync_to_async(time.sleep)(60)
 
 
+@echoq.task(queue="q", name="exit_behind")
+async def exit_behind() -> None:
+    """Let a task that nobody awaits raise what asyncio hands to the loop."""
+
+    async def leave() -> None:
+        raise SystemExit(3)
+
+    LEFT.append(asyncio.ensure_future(leave()))
+    await asyncio.sleep(0.05)
+
+
+@echoq.task(queue="q", name="cancel_at_end")
+async def cancel_at_end(ledger: str, whom: str) -> None:
+    await sync_to_async(lambda: write_down(ledger, "ended", me()))()
+    if whom == "all":
+        for each in asyncio.all_tasks():
+            each.cancel()
+    else:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+
+
 @echoq.task(queue="q", name="leave_behind")
 async def leave_behind(ledger: str) -> None:
     async def behind() -> None:

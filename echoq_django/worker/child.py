@@ -314,6 +314,7 @@ class Housekeeper:
             done = take_from(source.done.popleft)
             settlements = take_from(source.outcomes.popleft)
             settlements += [Settlement("release", job.ticket) for _, job in waiting]
+            settlements += take_from(source.aside.popleft)
             if not done and not settlements:
                 return
             owed = Owed(executor, source, done, settlements)

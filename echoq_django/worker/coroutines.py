@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -30,7 +31,7 @@ from echoq_django.records import Claimed, Settlement
 from echoq_django.tasks import Task
 from echoq_django.worker.databases import forget_connections
 from echoq_django.worker.execution import Execution, extra_of, told_of
-from echoq_django.worker.hands import BEGUN, DECIDED, EMPTY, FINISHED
+from echoq_django.worker.hands import BEGUN, DECIDED, EMPTY, FINISHED, WAITING
 from echoq_django.worker.threads import start_thread
 
 if TYPE_CHECKING:
@@ -46,8 +47,11 @@ job_logger = logging.getLogger("echoq.job")
 
 LOOK_SECONDS: Final = 0.25
 """How often the loop looks for what the supervisor has heard of its jobs."""
-TRY_SECONDS: Final = 1.0
-"""How often a claim is made while no berth is free."""
+FIRST_TRY_SECONDS: Final = 0.25
+LONGEST_TRY_SECONDS: Final = 4.0
+"""How often a claim is made while no berth is free, at first and at last."""
+TRY_AGAIN_SECONDS: Final = 0.02
+"""How soon the next is made when one had something."""
 RECONNECT: Final = Exponential(base_ms=50, cap_ms=2_000)
 MOST_TOGETHER: Final = 500
 """How many outcomes are settled in one trip at most."""
@@ -62,7 +66,12 @@ class Run:
     envelope: Envelope
     task: Task[..., Any]
     place: int
+    has_begun: bool = False
+    has_ended: bool = False
+    outcome: Settlement | None = None
+    keeper: asyncio.Task[None] | None = None
     future: asyncio.Task[None] | None = None
+    """The task of the job itself."""
     why: BaseException | None = None
     """What a cancellation of it stands for."""
     may_be_cancelled: bool = False
@@ -98,6 +107,7 @@ class Coroutines:
         self._ended: SimpleQueue[tuple[Run, Settlement | None]] = SimpleQueue()
         self._gave_up = False
         self._try_at = 0.0
+        self._try_seconds = FIRST_TRY_SECONDS
         self.begun = 0
         """How many have begun: a housekeeper that sees it stand still knows that one holds the loop."""
 
@@ -127,15 +137,21 @@ class Coroutines:
 
     @property
     def may_try(self) -> bool:
-        """Whether a claim without a free berth is due, to see whether something else waits."""
+        """Whether a claim without a free berth is due, to see whether plain functions' jobs wait too."""
         return time.monotonic() >= self._try_at
 
-    def take_try(self) -> int:
-        """Take the turn of such a claim: 1 or 0."""
+    def take_try(self) -> bool:
+        """Take the turn of such a claim; the next is due the later the more often none was found."""
         if not self.may_try:
-            return 0
-        self._try_at = time.monotonic() + TRY_SECONDS
-        return 1
+            return False
+        self._try_at = time.monotonic() + self._try_seconds
+        self._try_seconds = min(self._try_seconds * 2, LONGEST_TRY_SECONDS)
+        return True
+
+    def note_plain(self) -> None:
+        """Note that a claim had plain functions' jobs too: there may be more of them."""
+        self._try_seconds = FIRST_TRY_SECONDS
+        self._try_at = time.monotonic() + TRY_AGAIN_SECONDS
 
     def wait_for_berth(self, seconds: float) -> None:
         """Wait until a berth is free, but no longer than that."""
@@ -199,28 +215,63 @@ class Coroutines:
         assert loop is not None
         asyncio.set_event_loop(loop)
         loop.call_soon(self._look)
-        loop.run_forever()
-        raise RuntimeError("a coroutine has stopped the event loop, which is everybody's")
+        while not loop.is_closed():
+            what = "stopped the event loop"
+            try:
+                loop.run_forever()
+            except (SystemExit, KeyboardInterrupt) as error:  # asyncio lets these through
+                what = f"raised {type(error).__name__} in a task that it had started"
+            logger.error("A coroutine has %s, which is everybody's: the loop goes on.", what)
+        raise RuntimeError("A coroutine has closed the event loop, which is everybody's.")
 
     def _begin_waiting(self) -> None:
+        """Begin one of those that wait, and come back for the next: so one that holds the loop keeps one back only."""
         self._is_called = False
-        while True:
-            try:
-                run = self._inbox.popleft()
-            except IndexError:
-                return
-            self._begin(run)
+        try:
+            run = self._inbox.popleft()
+        except IndexError:
+            return
+        loop = asyncio.get_running_loop()
+        context = Context()
+        run.keeper = loop.create_task(self._run(run, context), context=context)
+        if self._inbox:
+            self._is_called = True
+            loop.call_soon(self._begin_waiting)
 
-    def _begin(self, run: Run) -> None:
+    async def _run(self, run: Run, own: Context) -> None:
+        """See to a job from its beginning to its settlement, in a task that is not the one the job knows as its own.
+
+        Whatever the job does to its own, or to all tasks of the loop, its outcome is settled and its berth left.
+        """
+        loop = asyncio.get_running_loop()
+        context = ThreadSensitiveContext()
+        async with context:
+            run.future = loop.create_task(self._execute(run), context=own)
+            while not run.future.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([run.future])
+            run.may_be_cancelled = False
+            try:
+                await _close_connections(context)
+            except BaseException:
+                job_logger.exception("The database connections of job %s could not be closed.", run.claimed.id)
+        if not run.has_begun:
+            run.outcome = Settlement("release", run.claimed.ticket)
+        elif not run.has_ended:
+            run.outcome = self._executions[run.number].cut_short(run.claimed, run.task)
+        self._berths.set_limit(run.place, 0.0, 0)
+        if run.has_begun:
+            self._berths.set_state(run.place, FINISHED if run.outcome is None else DECIDED)
+        self._ended.put((run, run.outcome))
+
+    async def _execute(self, run: Run) -> None:
+        """Run a job in a task of its own."""
         self.begun += 1
         self._berths.set_state(run.place, BEGUN)
         if self._berths.is_taken(run.place):
-            self._ended.put((run, Settlement("release", run.claimed.ticket)))
+            self._berths.set_state(run.place, WAITING)
             return
-        loop = asyncio.get_running_loop()
-        run.future = loop.create_task(self._run(run), context=Context())
-
-    async def _run(self, run: Run) -> None:
+        run.has_begun = True
         loop = asyncio.get_running_loop()
         execution, claimed, task = self._executions[run.number], run.claimed, run.task
         timeout_ms = execution.timeout_of(claimed, task)
@@ -231,22 +282,14 @@ class Coroutines:
             self._berths.set_limit(run.place, deadline, execution.retry_ms(claimed, task))
             timer = loop.call_later(seconds, self._cancel, run, JobTimeout(claimed.id, seconds))
         end_aloud = execution.begin_aloud(claimed, task) if job_logger.isEnabledFor(logging.DEBUG) else None
-        context = ThreadSensitiveContext()
         run.may_be_cancelled = True
-        async with context:
-            outcome = await execution.run_coroutine(claimed, run.envelope, task, run.place, lambda: run.why)
-            run.may_be_cancelled = False
-            if timer is not None:
-                timer.cancel()
-            try:
-                await _close_connections(context)
-            except Exception:
-                job_logger.exception("The database connections of job %s could not be closed.", claimed.id)
+        run.outcome = await execution.run_coroutine(claimed, run.envelope, task, run.place, lambda: run.why)
+        run.has_ended = True
+        run.may_be_cancelled = False
+        if timer is not None:
+            timer.cancel()
         if end_aloud is not None:
-            end_aloud(outcome)
-        self._berths.set_limit(run.place, 0.0, 0)
-        self._berths.set_state(run.place, FINISHED if outcome is None else DECIDED)
-        self._ended.put((run, outcome))
+            end_aloud(run.outcome)
 
     def _cancel(self, run: Run, why: BaseException) -> None:
         if run.may_be_cancelled and run.why is None and run.future is not None:

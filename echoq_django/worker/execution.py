@@ -80,8 +80,8 @@ class Execution:
     def run(self, claimed: Claimed, place: int = 0) -> Settlement | None:
         """Run the job at a place of the hand; None when it is completed with nothing to keep, else its settlement.
 
-        Never raises: whatever the task raises, BaseException included, becomes a settlement. Two verbs are not sent: a
-        lost lease answers `lost`, a job that the event loop has by now `passed`.
+        Never raises: whatever the task raises, BaseException included, becomes a settlement. Three verbs are not sent: a
+        lost lease answers `lost`, a job that the event loop has by now `passed`, one that it has no berth for `aside`.
         """
         try:
             envelope = decode_envelope(claimed.payload)
@@ -162,6 +162,10 @@ class Execution:
                 logger.debug("job.ended %s on %s: %s after %.3f s", *words, extra=extra)
 
         return end
+
+    def cut_short(self, claimed: Claimed, task: Task[..., Any]) -> Settlement:
+        """Answer the settlement of a job whose run never came to its end."""
+        return self._settle_raised(claimed, task, RuntimeError("the event loop dropped the job's task"))
 
     def timeout_of(self, claimed: Claimed, task: Task[..., Any]) -> int:
         """Answer how long a job may run, in ms; 0 for as long as it likes."""

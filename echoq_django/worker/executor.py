@@ -42,6 +42,8 @@ SLOW_SECONDS: Final = 0.005
 """Jobs that take longer on the average travel alone."""
 HAND_SECONDS: Final = 0.02
 """How long a hand may be expected to take."""
+MOST_ASIDE: Final = 256
+"""How many coroutines without a free berth an executor looks behind."""
 LONG_SECONDS: Final = 0.2
 """A hand that took longer may have been taken by the supervisor in part."""
 LOOK_SECONDS: Final = 0.02
@@ -75,6 +77,8 @@ class Source:
         """Whether the last hand had some: then no more is claimed than there are berths."""
         self.done: deque[str] = deque()
         self.outcomes: deque[Settlement] = deque()
+        self.aside: deque[Settlement] = deque()
+        """Coroutines that found no free berth: they go back when what lies behind them has been looked at."""
 
 
 class Hand:
@@ -137,7 +141,7 @@ class Executor:
         self._failures = 0
         self._berths: list[int] = []
         """Those that are reserved for what comes with the next claim."""
-        self._met_coroutine = False
+        self._coroutines_met = 0
         self._taken: set[str] = set()
         """The tickets of a hand of which the supervisor took what had not begun: its outcomes may be there already."""
         self.hand = Hand(self.sources[0])
@@ -157,12 +161,14 @@ class Executor:
                 self._idle()
                 continue
             if source is not self.hand.source:
+                self._put_back_aside(self.hand.source)
                 self._settle(self.hand.source)
             limit = self._reserve(source, source.size)
             if limit:
                 self._serve(source, self._exchange(source, limit))
                 self._give_berths_back()
         for source in self.sources:
+            self._put_back_aside(source)
             self._settle(source)
         if not (self.relieving or any(source.done or source.outcomes for source in self.sources)):
             self.region.clear()
@@ -201,7 +207,7 @@ class Executor:
 
     def _is_put_off(self, source: Source) -> bool:
         return self._is_shunned(source) or (
-            source.has_coroutines and self.coroutines.is_full and not self.coroutines.may_try
+            source.has_coroutines and self.coroutines.is_full and not source.aside and not self.coroutines.may_try
         )
 
     def _is_shunned(self, source: Source) -> bool:
@@ -222,6 +228,7 @@ class Executor:
             source.may_have_work = rung > 0 or self.bell.is_due(source.number)
 
     def _idle(self) -> None:
+        self._put_back_aside(self.hand.source)
         self._settle(self.hand.source)
         self._on_idle()
         self.region.busy = False
@@ -235,11 +242,12 @@ class Executor:
         for source in woken:
             source.may_have_work = True
         chosen = next((source for source in woken if not self._is_put_off(source)), None)
-        if self.stopping.is_set() or chosen is None or not self._reserve(chosen, 1):
+        limit = 0 if self.stopping.is_set() or chosen is None else self._reserve(chosen, 1)
+        if chosen is None or not limit:
             self.bell.hand_over()
             return
         self.region.busy = True
-        self._serve(chosen, self._exchange(chosen, 1, holding_role=True))
+        self._serve(chosen, self._exchange(chosen, limit, holding_role=True))
         self._give_berths_back()
 
     # ── Berths for coroutines ───────────────────────────────────────────────────────────────────────────────
@@ -247,12 +255,18 @@ class Executor:
     def _reserve(self, source: Source, most: int) -> int:
         """Answer how much to claim: where coroutines are expected no more than there are berths, which are reserved.
 
-        Without a free berth one is claimed now and then all the same, since it may be a plain function's job.
+        Without a free berth a hand is claimed now and then all the same, since plain functions' jobs may be in it.
         """
         if not source.has_coroutines:
             return most
         self._berths = self.coroutines.reserve(most)
-        return len(self._berths) or self.coroutines.take_try()
+        if not self._berths and 0 < len(source.aside) < MOST_ASIDE:
+            return CAPACITY
+        self._put_back_aside(source)
+        return len(self._berths) or (CAPACITY if self.coroutines.take_try() else 0)
+
+    def _put_back_aside(self, source: Source) -> None:
+        source.outcomes.extend(take_from(source.aside.popleft))
 
     def _give_berths_back(self) -> None:
         if self._berths:
@@ -260,12 +274,13 @@ class Executor:
             self._berths = []
 
     def _pass_on(self, source: Source, claimed: Claimed, envelope: Envelope, task: Task[..., Any]) -> Settlement:
-        """Give a coroutine's job to the event loop; without a free berth it goes back, and costs nothing."""
-        self._met_coroutine = True
+        """Give a coroutine's job to the event loop; without a free berth it goes back in the end, and costs nothing."""
+        self._coroutines_met += 1
         if not self._berths:
             self._berths = self.coroutines.reserve(1)
         if not self._berths:
-            return Settlement("release", claimed.ticket)
+            source.aside.append(Settlement("release", claimed.ticket))
+            return Settlement("aside", claimed.ticket)
         run = Run(source.number, claimed, envelope, task, self._berths.pop())
         self.coroutines.submit(run)
         return Settlement("passed", claimed.ticket)
@@ -281,6 +296,7 @@ class Executor:
             self.databases.mend()
         else:
             self.region.clear()
+            self._put_back_aside(source)
             source.may_have_work = answer.word == "exchanged" and answer.pending > 0
             if answer.word == "unregistered":
                 self._on_unregistered()
@@ -300,12 +316,12 @@ class Executor:
         self.hand = hand
         self._taken = set()
         is_many = len(claimed) > 1
-        if is_many:
+        if is_many or source.aside:
             self.hand_out = True
             self._on_hand()
         began = time.monotonic()
         ran = 0
-        self._met_coroutine = False
+        self._coroutines_met = 0
         if job_logger.isEnabledFor(logging.DEBUG):
             run = source.execution.run_aloud
         while True:
@@ -327,15 +343,22 @@ class Executor:
                 region.set_state(place, FINISHED)
             elif outcome.verb == "passed":
                 region.set_state(place, PASSED)
+            elif outcome.verb == "aside":
+                region.set_state(place, WAITING)
             elif outcome.verb != "lost":
                 source.outcomes.append(outcome)
-                region.set_state(place, WAITING if outcome.verb == "release" else DECIDED)
+                region.set_state(place, DECIDED)
         self.hand_out = False
-        seconds = time.monotonic() - began
-        if is_many and seconds > LONG_SECONDS and any(map(region.is_taken, range(len(claimed)))):
+        self._end_hand(source, tickets, ran, time.monotonic() - began)
+
+    def _end_hand(self, source: Source, tickets: Sequence[str], ran: int, seconds: float) -> None:
+        """Learn from a hand that was run what the next is to be like."""
+        if len(tickets) > 1 and seconds > LONG_SECONDS and any(map(self.region.is_taken, range(len(tickets)))):
             self._taken = set(tickets)
-        source.has_coroutines = self._met_coroutine
-        self._adapt(source, len(claimed), ran, seconds)
+        source.has_coroutines = self._coroutines_met > 0
+        if source.has_coroutines and ran > self._coroutines_met:
+            self.coroutines.note_plain()
+        self._adapt(source, len(tickets), ran, seconds)
         self._on_hand_done()
 
     def _give_back(self, source: Source, place: int, job: Claimed) -> None:

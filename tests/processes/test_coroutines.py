@@ -202,14 +202,61 @@ def test_concurrency_is_a_whole_number(site, value):
     assert "argument --concurrency: must be a whole number from 1 to" in done.stderr
 
 
-def test_a_coroutine_that_stops_the_loop_ends_its_process_and_costs_its_neighbours_one_stall_at_most(site):
-    tasks.stop_loop.using(max_attempts=1).enqueue()
-    job = tasks.meet.enqueue(site.ledger, site.path("release"))
+@pytest.mark.parametrize(("task", "said"), [("stop_loop", "stopped the event loop"), ("exit_behind", "SystemExit")])
+def test_a_coroutine_that_would_end_the_loop_costs_its_neighbours_nothing(site, task, said):
+    neighbours = [tasks.meet.using(max_attempts=1).enqueue(site.ledger, site.path("release")) for _ in range(5)]
     worker = site.worker(*ONE)
+    eventually(lambda: len(site.lines("began")) == 5, 10)
+    getattr(tasks, task).using(max_attempts=1).enqueue()
+    eventually(lambda: said in worker.text(), 10)
     site.path_made("release")
 
-    assert job.wait(15).state == "completed"
-    assert "a coroutine has stopped the event loop" in worker.text()
+    assert {job.wait(10).state for job in neighbours} == {"completed"}
+    assert len(site.lines("began")) == 5
+    assert tasks.echo_later.enqueue(1).wait(10).state == "completed"
+
+
+@pytest.mark.parametrize("whom", ["itself", "all"])
+def test_a_coroutine_that_cancels_tasks_at_its_end_is_settled_and_leaves_its_berth(site, whom):
+    jobs = [tasks.cancel_at_end.using(max_attempts=1).enqueue(site.ledger, whom) for _ in range(3)]
+    worker = site.worker("--processes", "1", "--threads", "2", "--concurrency", "1")
+
+    for job in jobs:
+        job.wait(10)
+    assert len(site.lines("ended")) == 3
+    assert {job.state for job in jobs} == {"completed"}
+    assert worker.stop() == 0
+
+
+def test_what_waits_behind_a_coroutine_that_holds_the_loop_has_not_begun(site):
+    """Many are passed on at once, and the first holds the loop: a death of the process then charges it alone."""
+    first = tasks.block_loop.using(priority=1).enqueue(site.ledger, site.path("never"))
+    others = [tasks.meet.using(max_attempts=1).enqueue(site.ledger, site.path("release")) for _ in range(60)]
+    worker = site.worker(*ONE, "--no-beats")
+    eventually(lambda: site.lines("began"), 10)
+    eventually(lambda: counts()["active"] <= 3, 10)
+    (child,) = worker.children()
+    child.kill()
+    site.path_made("never")
+    site.path_made("release")
+
+    assert {job.wait(20).state for job in others} == {"completed"}
+    assert {job.stalled for job in others} == {0}
+    assert first.refresh().stalled == 1
+
+
+def test_plain_functions_behind_coroutines_that_wait_for_a_berth_run_too(site):
+    for _ in range(12):
+        tasks.meet.enqueue(site.ledger, site.path("release"))
+    notes = [tasks.note.enqueue(site.ledger) for _ in range(20)]
+    site.worker(*ONE, "--concurrency", "2")
+
+    for job in notes:
+        assert job.wait(10).state == "completed"
+    assert len(site.lines("began")) == 2
+    site.path_made("release")
+    eventually(lambda: counts()["completed"] == 32, 20)
+    assert len(site.lines("began")) == 12
 
 
 def test_a_thread_that_outlives_the_timeout_of_its_coroutine_costs_the_process_and_its_neighbours_nothing(site):
