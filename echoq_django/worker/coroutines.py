@@ -29,7 +29,7 @@ from echoq_django.payloads import Envelope
 from echoq_django.queues import Exchange
 from echoq_django.records import Claimed, Settlement
 from echoq_django.tasks import Task
-from echoq_django.worker.databases import forget_connections
+from echoq_django.worker.databases import Databases, forget_connections, of_context
 from echoq_django.worker.execution import Execution, extra_of, told_of
 from echoq_django.worker.hands import BEGUN, DECIDED, EMPTY, FINISHED, WAITING
 from echoq_django.worker.threads import start_thread
@@ -75,6 +75,8 @@ class Run:
     why: BaseException | None = None
     """What a cancellation of it stands for."""
     may_be_cancelled: bool = False
+    databases: _Databases | None = None
+    """The connections of its synchronous parts."""
 
 
 class Coroutines:
@@ -245,6 +247,8 @@ class Coroutines:
         """
         loop = asyncio.get_running_loop()
         context = ThreadSensitiveContext()
+        run.databases = _Databases(context)
+        of_context.set(run.databases)
         async with context:
             run.future = loop.create_task(self._execute(run), context=own)
             while not run.future.done():
@@ -294,6 +298,8 @@ class Coroutines:
     def _cancel(self, run: Run, why: BaseException) -> None:
         if run.may_be_cancelled and run.why is None and run.future is not None:
             run.why = why
+            if run.databases is not None:
+                run.databases.interrupt()
             run.future.cancel()
 
     def _look(self) -> None:
@@ -372,6 +378,21 @@ class Coroutines:
             self._runs.pop(run.place, None)
             places.append(run.place)
         self.free(places)
+
+
+class _Databases(Databases):
+    """The connections of the thread that a context has for itself, and not of those that a job shares with others."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: ThreadSensitiveContext) -> None:
+        super().__init__()
+        self._context = context
+
+    def is_here(self) -> bool:
+        executor = SyncToAsync.context_to_thread_executor.get(self._context)
+        name = getattr(executor, "_thread_name_prefix", None)  # of its own; its threads are listed only after they run
+        return name is not None and threading.current_thread().name.startswith(f"{name}_")
 
 
 async def _close_connections(context: ThreadSensitiveContext) -> None:

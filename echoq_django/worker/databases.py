@@ -11,8 +11,9 @@ import logging
 import select
 import threading
 import time
+from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from django.db import connections
 
@@ -25,8 +26,8 @@ logger = logging.getLogger("echoq.worker")
 
 PAUSE_SECONDS: Final = 1.0
 """A connection that was not used for so long is asked whether it still answers before it is used again."""
-IDLE, UNKNOWN = 0, 4
-"""How PostgreSQL's drivers say that no transaction is open, and that the connection is broken."""
+IDLE, ACTIVE, UNKNOWN = 0, 1, 4
+"""How PostgreSQL's drivers say that no transaction is open, that a statement runs, that the connection is broken."""
 CANCEL_SECONDS: Final = 0.05
 """How long an interrupted job has to leave what it waits for, before that is cancelled on the server."""
 
@@ -79,7 +80,7 @@ def forget_connections() -> None:
 
 
 class Databases:
-    """The connections of one thread that runs jobs."""
+    """The connections of one thread that runs jobs, or of the one in which a coroutine's synchronous parts run."""
 
     __slots__ = ("_interrupted", "known")
 
@@ -87,6 +88,10 @@ class Databases:
         self.known: dict[str, BaseDatabaseWrapper] = {}
         """Those that were ever made, by alias: a thread that has none is spared all duties."""
         self._interrupted = False
+
+    def is_here(self) -> bool:
+        """Answer whether this thread is the one, where `of_context` names them."""
+        return True
 
     def bind(self) -> None:
         """Belong to the thread that calls this."""
@@ -116,17 +121,20 @@ class Databases:
     def interrupt(self) -> None:
         """Cancel what the thread waits for in its databases, and close their connections when its job has ended.
 
-        Called by another thread, just before it interrupts the job; waits for no database.
+        Called by another thread, just before it interrupts the job; waits for no database. What the job begins after
+        that, to clean up, is not cancelled.
         """
         self._interrupted = True
-        cancels = [cancel for connection in list(self.known.values()) if (cancel := _cancel_of(connection)) is not None]
-        if cancels:
-            timer = threading.Timer(CANCEL_SECONDS, _cancel, (cancels,))
+        statements = [each for connection in list(self.known.values()) if (each := _statement(connection)) is not None]
+        if statements:
+            timer = threading.Timer(CANCEL_SECONDS, _cancel, (statements,))
             timer.daemon = True
             timer.start()
 
 
 _of_threads: Final[dict[int, Databases]] = {}
+of_context: Final[ContextVar[Databases | None]] = ContextVar("echoq_databases", default=None)
+"""The connections of the coroutine that runs here, in whatever thread it makes them."""
 
 
 class _Doubt:
@@ -136,7 +144,7 @@ class _Doubt:
     how a cut is told: looking for that costs no trip. Inside a transaction it is too late to ask.
     """
 
-    __slots__ = ("_connection", "_met", "_used_at", "_usual", "is_fresh", "number")
+    __slots__ = ("_connection", "_met", "_used_at", "_usual", "is_fresh", "number", "uses")
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
         self._connection = connection
@@ -145,6 +153,8 @@ class _Doubt:
         self.is_fresh = False
         """Whether no job has used it since the last one ended: where nothing commits by itself, a use begins a
         transaction."""
+        self.uses = 0
+        """How often it was: a statement that was under way when this changed is so no longer."""
         self._met: Any = None
         self.number = 0
         """The server's number of a MySQL connection: drivers tell it to no other thread while a statement runs."""
@@ -153,9 +163,12 @@ class _Doubt:
         connection = self._connection
         raw = connection.connection
         is_fresh, self.is_fresh = self.is_fresh, False
+        self.uses += 1
         if raw is not self._met:
             self._met = raw
-            self.number = raw.thread_id() if raw is not None and connection.vendor == "mysql" else 0
+            if raw is not None and connection.vendor == "mysql":
+                with contextlib.suppress(Exception):
+                    self.number = raw.thread_id()
         if raw is not None and not connection.in_atomic_block:
             now = time.monotonic()
             is_in_doubt = connection.errors_occurred or now - self._used_at > PAUSE_SECONDS or _is_heard(raw)
@@ -178,8 +191,8 @@ class _Doubt:
 
 def _watch(connection: BaseDatabaseWrapper) -> None:
     connection.close_if_health_check_failed = _Doubt(connection)  # type: ignore[method-assign]
-    databases = _of_threads.get(threading.get_ident())
-    if databases is not None:
+    databases = _of_threads.get(threading.get_ident()) or of_context.get()
+    if databases is not None and databases.is_here():
         databases.known[connection.alias] = connection
 
 
@@ -244,39 +257,58 @@ def _forget(connection: BaseDatabaseWrapper, why: Exception | None = None) -> No
     del connections[connection.alias]
 
 
-def _cancel_of(connection: BaseDatabaseWrapper) -> Callable[[], object] | None:
-    """Answer what cancels the statement that a connection waits for, also when the client has closed it by then.
+class Statement(NamedTuple):
+    """What a connection may be waiting for, and how that is cancelled, also when the client has closed it by then.
 
     A statement that nobody waits for runs on otherwise, and so does its transaction with the locks that it holds.
     """
-    raw = connection.connection
+
+    connection: BaseDatabaseWrapper
+    raw: Any
+    doubt: _Doubt
+    uses: int
+    cancel: Callable[[], object]
+
+    @property
+    def may_run(self) -> bool:
+        """Whether nothing else has begun in its place. What was given back to a pool may be another thread's."""
+        if self.connection.connection is self.raw:
+            return self.doubt.uses == self.uses
+        return bool(getattr(self.raw, "closed", True))
+
+
+def _statement(connection: BaseDatabaseWrapper) -> Statement | None:
+    raw, doubt = connection.connection, connection.close_if_health_check_failed
+    if raw is None or not isinstance(doubt, _Doubt):
+        return None
     try:
-        if raw is None:
-            return None
-        if connection.vendor == "mysql":
-            doubt = connection.close_if_health_check_failed
-            return partial(_kill_query, connection, doubt.number) if isinstance(doubt, _Doubt) else None
-        if connection.vendor == "sqlite":
-            return partial(raw.interrupt)
-        if hasattr(raw, "pgconn"):  # psycopg
-            return _cancel_of_psycopg(raw.pgconn)
-        return getattr(raw, "cancel", None)  # psycopg2, oracledb
+        cancel = _cancel_of(connection, raw, doubt)
     except Exception as error:  # noqa: BLE001 (as in mend_connections)
         logger.debug("A statement in the database %s cannot be cancelled: %s", connection.alias, error)
         return None
+    return None if cancel is None else Statement(connection, raw, doubt, doubt.uses, cancel)
 
 
-def _cancel_of_psycopg(pgconn: Any) -> Callable[[], object]:
+def _cancel_of(connection: BaseDatabaseWrapper, raw: Any, doubt: _Doubt) -> Callable[[], object] | None:
+    if connection.vendor == "mysql":
+        return partial(_kill_query, connection, doubt.number)
+    if connection.vendor == "sqlite":
+        return partial(raw.interrupt)
+    if _transaction(raw) not in (ACTIVE, None):
+        return None
+    if not hasattr(raw, "pgconn"):
+        return getattr(raw, "cancel", None)  # psycopg2, oracledb
     try:
-        return partial(pgconn.cancel_conn().blocking)
+        return partial(raw.pgconn.cancel_conn().blocking)
     except Exception:  # noqa: BLE001 (before version 17 of its library)
-        return partial(pgconn.get_cancel().cancel)
+        return partial(raw.pgconn.get_cancel().cancel)
 
 
-def _cancel(cancels: Sequence[Callable[[], object]]) -> None:
-    for cancel in cancels:
+def _cancel(statements: Sequence[Statement]) -> None:
+    for each in statements:
         try:
-            cancel()
+            if each.may_run:
+                each.cancel()
         except Exception as error:  # noqa: BLE001 (the supervisor ends what cannot be cancelled)
             logger.debug("A statement could not be cancelled: %s", error)
 

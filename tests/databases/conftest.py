@@ -74,7 +74,7 @@ class Database:
         return [number for (number,) in self.tell(query.format(self.name), server=True)]
 
     def cut(self) -> int:
-        """Let the server end all connections to this database, and answer how many there were."""
+        """Let the server end all connections to this database; answers how many there were, with ours of just now."""
         numbers = self.connections()
         for number in numbers:
             self.tell(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from pathlib import Path
@@ -190,6 +191,25 @@ def sleep(ledger: str) -> None:
             cursor.execute(SLEEP[connection.vendor])
 
 
+PAUSE = {"postgresql": "SELECT pg_sleep(0.3)", "mysql": "SELECT SLEEP(0.3)", "sqlite": "SELECT 1"}
+
+
+@echoq.task(queue="q", name="db.clean_up", max_attempts=1, timeout=0.3)
+def clean_up(waits: bool) -> None:
+    """Wait until the time is over, in the database or in Python, and then use the database for a while."""
+    try:
+        if waits:
+            sleep.func(os.devnull)
+        else:
+            add("used")
+            while True:
+                time.sleep(0.001)
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(PAUSE[connection.vendor])
+        add("cleaned")
+
+
 @echoq.task(queue="q", name="db.pairs", max_attempts=1)
 def pairs() -> None:
     """Write pairs of rows until the time is over."""
@@ -238,6 +258,12 @@ async def spin_later(ledger: str) -> None:
     await sync_to_async(leak.func)()
     write_down(ledger, "began", me())
     await asyncio.sleep(60)
+
+
+@echoq.task(queue="q", name="db.sleep_later", max_attempts=1, timeout=0.3)
+async def sleep_later(ledger: str) -> None:
+    """Wait for the server inside a transaction."""
+    await sync_to_async(sleep.func)(ledger)
 
 
 @echoq.task(queue="q", name="db.meet_later", max_attempts=20, backoff=echoq.Fixed(ms=200))

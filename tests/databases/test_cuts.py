@@ -36,14 +36,14 @@ def connect_all(site, database, threads=3):
     for job in jobs:
         job.wait(10)
     assert len({line[2] for line in site.lines("began")}) == threads
-    assert len(database.connections()) == threads
+    eventually(lambda: len(database.connections()) == threads)
 
 
 def test_a_worker_that_idled_does_not_notice_that_its_connections_were_cut(site, database):
     worker = site.worker(*THREE)
     connect_all(site, database)
 
-    assert database.cut() == 3
+    assert database.cut() >= 3
     jobs = [tasks.write.enqueue() for _ in range(20)]
     jobs += [tasks.write_in_a_transaction.enqueue() for _ in range(20)]
 
@@ -59,7 +59,7 @@ def test_nor_does_a_thread_that_never_idles(site, database):
     tasks.write.enqueue().wait(10)
     for _ in range(5):
         fill = [worker_tasks.nap.enqueue(site.ledger, 0.01) for _ in range(30)]
-        assert database.cut() == 1
+        assert database.cut() >= 1
         job = tasks.write_in_a_transaction.using(priority=50).enqueue()
         assert job.wait(10).state == "completed", job.error
         assert Queue("q").counts()["pending"] > 0  # it was busy all the time
@@ -87,7 +87,7 @@ def test_a_job_that_uses_its_connection_again_after_a_cut_goes_on(site, database
     job = tasks.write_around.enqueue(site.ledger, site.path("release"))
     eventually(lambda: database.words() == ["first"] * 2, 10)
 
-    assert database.cut() == 2  # its own, and its thread's
+    assert database.cut() >= 2  # its own, and its thread's
     site.path_made("release")
 
     assert job.wait(10).state == "completed", job.error
@@ -99,7 +99,7 @@ def test_a_coroutine_that_uses_its_connection_again_after_a_cut_goes_on(site, da
     job = tasks.write_around_later.enqueue(site.ledger, site.path("release"))
     eventually(lambda: site.lines("began"), 10)
 
-    assert database.cut() == 2
+    assert database.cut() >= 2
     site.path_made("release")
 
     assert job.wait(10).state == "completed", job.error
@@ -123,7 +123,7 @@ def test_a_beat_that_uses_a_database_does_not_notice_a_cut(site, database):
     for _ in range(4):
         before = len(database.words())
         eventually(lambda before=before: len(database.words()) > before + 2, 10)
-        assert database.cut() == 1
+        assert database.cut() >= 1
 
     assert "failed" not in process.text()
     assert process.process.poll() is None
@@ -157,7 +157,7 @@ def test_connections_without_autocommit_that_were_cut_are_replaced(site, databas
     for _ in range(3):
         job = tasks.write_uncommitted.enqueue(True)
         assert job.wait(10).state == "completed", job.error
-        assert database.cut() == 1
+        assert database.cut() >= 1
 
     assert database.words() == ["committed"] * 3
 
@@ -200,7 +200,7 @@ def test_more_coroutines_than_connections_wait_for_those_of_a_pool(site, databas
         assert job.wait(40).state == "completed", job.error
     assert {job.failures for job in jobs} == {0}
     assert len(database.words()) == 100
-    assert 0 < len(database.connections()) <= 4
+    eventually(lambda: 0 < len(database.connections()) <= 4)
 
 
 @only_postgresql

@@ -140,6 +140,34 @@ def test_a_coroutine_that_times_out_frees_what_it_held(site, database):
     assert database.words() == ["after"] * 2
 
 
+@pytest.mark.skipif(NAME == "sqlite", reason="SQLite's statements hold the interpreter between two steps")
+def test_a_coroutine_that_times_out_in_a_statement_costs_its_neighbours_nothing(site, database):
+    worker = site.worker(*ONE)
+    (child,) = eventually(lambda: [each.pid for each in worker.children()])
+
+    job = tasks.sleep_later.enqueue(site.ledger)
+    assert job.wait(10).state == "dead"
+    assert "JobTimeout" in job.error
+    assert database.is_free()
+    assert tasks.write_later.enqueue("after").wait(10).state == "completed"
+
+    assert database.words() == ["after"] * 2
+    assert [each.pid for each in worker.children()] == [child]
+    assert "goes on after its timeout" not in worker.text()
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_what_a_job_does_to_clean_up_is_not_cancelled(site, database, threads):
+    site.worker("--processes", "1", "--threads", threads, "--no-beats")
+    jobs = [tasks.clean_up.enqueue(waits) for waits in (False, True) for _ in range(int(threads))]
+    for job in jobs:
+        assert job.wait(20).state == "dead"
+        assert job.stalled == 0
+
+    assert database.words().count("cleaned") == len(jobs)
+    assert database.is_free()
+
+
 @pytest.mark.skipif(NAME == "sqlite", reason="SQLite has one writer at a time")
 def test_coroutines_have_a_connection_each_and_leave_none(site, database):
     site.worker("--processes", "1", "--threads", "1", "--no-beats", "--concurrency", "5")
