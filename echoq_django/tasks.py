@@ -15,6 +15,7 @@ from typing import (
     Final,
     Generic,
     Literal,
+    NamedTuple,
     ParamSpec,
     Protocol,
     TypedDict,
@@ -113,7 +114,7 @@ class Options:
 class _Plan:
     """What the options come to under one set of settings, worked out once for many calls."""
 
-    __slots__ = ("fields", "most_bytes", "policy", "priority", "queue", "settings", "timeout_ms")
+    __slots__ = ("fields", "is_plain", "most_bytes", "policy", "priority", "queue", "settings", "timeout_ms")
 
     def __init__(self, task: Task[Any, Any], current: Settings) -> None:
         options = task.options
@@ -124,6 +125,7 @@ class _Plan:
             return own if own is not None else defaults.get(name, fallback)
 
         self.settings = current
+        self.is_plain = options.delay is None and options.run_at is None and options.job_id is None
         self.queue = Queue(options.queue)
         self.priority: int = choice("priority", 0)
         self.policy: Backoff = choice("backoff", policies.DEFAULT)
@@ -246,6 +248,8 @@ class Task(Generic[P, R]):
         payload = encode_envelope(self.name, args, kwargs)
         if len(payload) > plan.most_bytes:
             raise PayloadTooLarge(len(payload), plan.most_bytes)
+        if plan.is_plain:
+            return NewJob(ids.mint(), payload, plan.priority, None, None, plan.fields)
         options = self.options
         delay_ms = None if options.delay is None else whole_ms(options.delay, name="delay")
         return NewJob(
@@ -265,18 +269,19 @@ class Task(Generic[P, R]):
     def _handle(
         self, plan: _Plan, new: NewJob, args: tuple[Any, ...], kwargs: Mapping[str, Any], answer: Enqueued
     ) -> Job[R]:
+        duplicate, state, due_ms = answer
         job: Job[R] = Job(
             new.id,
             plan.queue.name,
-            answer.state,
+            state,
             task=self.name,
             args=args,
             kwargs=kwargs,
             priority=plan.priority,
-            score=answer.due_ms,
-            duplicate=answer.duplicate,
+            score=due_ms,
+            duplicate=duplicate,
         )
-        if answer.duplicate or (answer.state == JobState.SCHEDULED and answer.due_ms is None):
+        if duplicate or (due_ms is None and state == JobState.SCHEDULED):
             # The row is another call's, or it says when a job runs whose reply was lost: show that one.
             record = None
             with suppress(QueueBroken, *LOST):  # the jobs are in; a handle that shows less is no reason to fail
@@ -336,8 +341,7 @@ class _Parameters:
             raise TypeError(f"{self._name}{self._signature}: {error}.") from None
 
 
-@dataclass(frozen=True, slots=True)
-class Call(Generic[R]):
+class Call(NamedTuple, Generic[R]):
     """A task bound to its arguments, not yet enqueued."""
 
     task: Task[..., R]
@@ -479,8 +483,12 @@ def enqueue_many(calls: Iterable[Call[Any]]) -> list[Job[Any]]:
     items = list(calls)
     prepared = [_prepare(i, item) for i, item in enumerate(items)]
     by_queue: dict[Queue, list[int]] = {}
+    places: list[int] = []
+    before = None
     for i, (plan, _) in enumerate(prepared):
-        by_queue.setdefault(plan.queue, []).append(i)
+        if plan is not before:
+            before, places = plan, by_queue.setdefault(plan.queue, [])
+        places.append(i)
     jobs: list[Job[Any] | None] = [None] * len(items)
     unsent = [[prepared[i][1].id for i in places] for places in by_queue.values()]
     for queue, places in by_queue.items():

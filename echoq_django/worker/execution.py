@@ -80,8 +80,8 @@ class Execution:
     def run(self, claimed: Claimed, place: int = 0) -> Settlement | None:
         """Run the job at a place of the hand; None when it is completed with nothing to keep, else its settlement.
 
-        Never raises: whatever the task raises, BaseException included, becomes a settlement. Three verbs are not sent: a
-        lost lease answers `lost`, a job that the event loop has by now `passed`, one that it has no berth for `aside`.
+        Never raises: whatever the task raises, BaseException included, becomes a settlement. Three verbs are not sent:
+        a lost lease answers `lost`, a job that the event loop has by now `passed`, one without a berth there `aside`.
         """
         try:
             envelope = decode_envelope(claimed.payload)
