@@ -136,7 +136,8 @@ def test_a_coroutine_that_times_out_frees_what_it_held(site, database):
     assert tasks.spin_later.enqueue(site.ledger).wait(10).state == "dead"
 
     eventually(database.is_free)
-    assert tasks.write_later.enqueue("after").wait(10).state == "completed"
+    after = tasks.write_later.enqueue("after").wait(10)
+    assert after.state == "completed", after.error
     assert database.words() == ["after"] * 2
 
 
