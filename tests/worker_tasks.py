@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import logging
 import os
 import signal
 import threading
@@ -396,6 +397,29 @@ def swallow_timeout(ledger: str, release: str) -> None:
             time.sleep(0.005)
         except BaseException:  # noqa: BLE001 (that is what it is about)
             write_down(ledger, "swallowed", me())
+
+
+@echoq.task(queue="q", name="log_on", timeout=0.1, max_attempts=1)
+def log_on() -> None:
+    """Do nearly nothing but log."""
+    logger = logging.getLogger("echoq.talkative")
+    while True:
+        logger.info("on and on")
+
+
+@echoq.task(queue="q", name="log_some", max_attempts=1)
+def log_some() -> None:
+    logger = logging.getLogger("echoq.talkative")
+    for _ in range(2_000):
+        logger.info("now and then")
+
+
+@echoq.task(queue="q", name="enqueue_on", timeout=0.05, max_attempts=1)
+def enqueue_on(ledger: str) -> None:
+    """Do nearly nothing but talk to Redis."""
+    while True:
+        assert echoq.Queue("q").get("JOBnone") is None
+        assert echoq.Queue("q").counts()["cancelled"] == 0
 
 
 @echoq.task(queue="q", name="take_alarm")

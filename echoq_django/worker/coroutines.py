@@ -108,6 +108,7 @@ class Coroutines:
         """By place: all that is passed on and not settled."""
         self._ended: SimpleQueue[tuple[Run, Settlement | None]] = SimpleQueue()
         self._gave_up = False
+        self._is_stuck = False
         self._try_at = 0.0
         self._try_seconds = FIRST_TRY_SECONDS
         self.begun = 0
@@ -117,13 +118,13 @@ class Coroutines:
 
     @property
     def is_full(self) -> bool:
-        """Whether no berth is free."""
-        return not self._free
+        """Whether nothing can be passed on: no berth is free, or a coroutine holds the loop."""
+        return self._is_stuck or not self._free
 
     def reserve(self, most: int) -> list[int]:
         """Take up to so many free berths, each to be used by `submit` or given back by `free`."""
         places: list[int] = []
-        while len(places) < most:
+        while len(places) < most and not self._is_stuck:
             try:
                 places.append(self._free.popleft())
             except IndexError:
@@ -158,7 +159,7 @@ class Coroutines:
     def wait_for_berth(self, seconds: float) -> None:
         """Wait until a berth is free, but no longer than that."""
         with self._changed:
-            self._changed.wait_for(lambda: bool(self._free) or self._stopping.is_set(), seconds)
+            self._changed.wait_for(lambda: not self.is_full or self._stopping.is_set(), seconds)
 
     def wake(self) -> None:
         """Wake everyone: the process stops."""
@@ -186,7 +187,8 @@ class Coroutines:
         return bool(self._inbox)
 
     def give_back_waiting(self) -> None:
-        """Release what has not begun, because a coroutine holds the loop."""
+        """Release what has not begun, because a coroutine holds the loop; nothing more comes until it goes on."""
+        self._is_stuck = True
         while True:
             try:
                 run = self._inbox.pop()
@@ -304,6 +306,9 @@ class Coroutines:
 
     def _look(self) -> None:
         """Cancel what somebody cancelled, and what another worker may hold by now."""
+        if self._is_stuck:
+            self._is_stuck = False
+            self.wake()
         for run in list(self._runs.values()):
             heard = told_of(run.claimed, self._berths, run.place)
             if heard is not None:

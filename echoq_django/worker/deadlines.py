@@ -2,19 +2,22 @@
 
 The main thread is interrupted by a signal, which also ends a blocking call; another thread by an asynchronous
 exception, which it meets at its next bytecode. An exception that comes while the interpreter finalizes an object is
-dropped by it; the job is then interrupted again. A job that nothing reaches is the supervisor's, which ends the
-process.
+dropped by it; the job is then interrupted again. Nothing is raised between the taking of a lock that the whole process
+needs, such as that of a handler of the log, and the code that gives it back: it comes a moment later. A job that
+nothing reaches is the supervisor's, which ends the process.
 """
 
 from __future__ import annotations
 
 import ctypes
+import logging
 import signal
 import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from echoq_django.connections import Wire
 from echoq_django.errors import JobTimeout
 
 if TYPE_CHECKING:
@@ -26,7 +29,24 @@ if TYPE_CHECKING:
 LONGEST_SECONDS: Final = 3e9
 """Beyond this a deadline is none."""
 AGAIN_SECONDS: Final = 0.02
-"""How long after an exception that was dropped the next one comes."""
+"""How long after an exception that was dropped, or could not be raised, the next one comes."""
+UNSAFE: Final = frozenset(
+    function.__code__
+    for function in (
+        logging.Handler.acquire,
+        logging.Handler.handle,
+        logging.Handler.release,
+        logging.StreamHandler.flush,
+        Wire.ask,
+        Wire.answer,
+        Wire.send,
+        Wire.receive,
+    )
+)
+"""Code that must not be left from its own instructions, but may be from what it calls: a lock would stay taken, or a
+reply be left for the next call."""
+IMPORTING: Final = "<frozen importlib._bootstrap>"
+"""The same goes for the locks of modules."""
 
 
 class Deadline:
@@ -93,11 +113,14 @@ class Deadline:
             self._on_passed()
             if self._is_main:
                 signal.pthread_kill(self._thread, signal.SIGALRM)
+            # The thread does not run meanwhile: it will meet the exception where it is seen now.
+            elif _is_unsafe(sys._current_frames().get(self._thread)):
+                self.enforce_again()
             else:
                 _raise_in(self._thread, JobTimeout)
 
     def enforce_again(self) -> None:
-        """Have a job interrupted once more whose exception was dropped, when what dropped it is over; in its thread."""
+        """Have a job interrupted once more, in a moment, whose exception was dropped or could not be raised."""
         if self.at is not None:
             self.at = at = time.monotonic() + AGAIN_SECONDS
             self._passed = False
@@ -108,8 +131,12 @@ class Deadline:
         """When `enforce` has something to do; None when it has not."""
         return None if self._passed else self.at
 
-    def _on_alarm(self, _signal: int, _frame: FrameType | None) -> None:
-        if self.at is not None and self._passed:
+    def _on_alarm(self, _signal: int, frame: FrameType | None) -> None:
+        if self.at is None or not self._passed:
+            return
+        if _is_unsafe(frame):
+            self.enforce_again()
+        else:
             raise JobTimeout
 
 
@@ -127,6 +154,10 @@ def _hear_of_dropped(usual: Callable[[sys.UnraisableHookArgs], Any]) -> Callable
             deadline.enforce_again()
 
     return hear
+
+
+def _is_unsafe(frame: FrameType | None) -> bool:
+    return frame is not None and (frame.f_code in UNSAFE or frame.f_code.co_filename == IMPORTING)
 
 
 def _raise_in(thread: int, error: type[BaseException] | None) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from echoq_django import jobs, registry
 from echoq_django.backoff import delay_ms, from_text
 from echoq_django.conf import settings
+from echoq_django.connections import close_producer
 from echoq_django.errors import (
     BadEnvelope,
     Cancel,
@@ -242,6 +243,7 @@ class Execution:
             logger.warning("job.lost %s %s: %s", claimed.id, task.name, error, extra=extra)
             return Settlement("lost", ticket)
         if isinstance(error, JobTimeout) and error.timeout is None:
+            close_producer()  # a reply may be left in it
             error = _told_in_full(error, claimed, self.timeout_of(claimed, task))
         counted = claimed.counted
         wait_ms = error.delay_ms if isinstance(error, Retry) else self.retry_ms(claimed, task)

@@ -170,6 +170,18 @@ def test_a_coroutine_that_blocks_the_loop_holds_up_nobody(site):
     assert blocker.wait(10).state == "completed"
 
 
+def test_what_a_blocked_loop_gives_back_does_not_come_at_once_again(site):
+    tasks.block_loop.using(priority=1).enqueue(site.ledger, site.path("never"))
+    site.worker(*ONE)
+    eventually(lambda: site.lines("began"), 10)
+    job = tasks.echo_later.enqueue(1)
+    assert tasks.note.using(delay=2).enqueue(site.ledger).wait(10).state == "completed"
+
+    assert job.refresh().uncounted < 10
+    site.path_made("never")
+    assert job.wait(10).state == "completed"
+
+
 def test_each_coroutine_has_its_own_database_connection_which_is_closed_after_it(site):
     tasks.make_table.enqueue()
     site.burst()

@@ -40,6 +40,27 @@ def test_the_main_thread_is_woken_from_a_call_that_waits(site):
     assert "is killed: job" not in worker.text()
 
 
+def test_jobs_that_are_interrupted_while_they_log_hang_nobody(site):
+    jobs = [task.enqueue() for _ in range(15) for task in (tasks.log_on, tasks.log_some)]
+    worker = site.worker("--processes", "1", "--threads", "3")
+
+    for job in jobs:
+        job.wait(30)
+    assert [job.state for job in jobs] == ["dead", "completed"] * 15
+    assert "is killed: job" not in worker.text()
+
+
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_no_reply_of_redis_is_left_for_the_next_job(site, threads):
+    jobs = [tasks.enqueue_on.enqueue(site.ledger) for _ in range(60)]
+    worker = site.worker("--processes", "1", "--threads", threads)
+
+    for job in jobs:
+        assert job.wait(30).state == "dead"
+        assert "JobTimeout" in job.error, job.error
+    assert "is killed: job" not in worker.text()
+
+
 def test_a_job_that_takes_the_signal_for_itself_costs_later_ones_nothing(site):
     tasks.take_alarm.enqueue()
     job = tasks.sleep_long.using(max_attempts=1).enqueue(site.ledger)
