@@ -10,6 +10,7 @@ import logging
 import time
 from collections import deque
 from functools import lru_cache
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 import redis
@@ -42,7 +43,7 @@ from echoq_django.scripts import Argument, pack, script
 from echoq_django.states import JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from echoq_django.conf import Settings
     from echoq_django.scripts import Script
@@ -134,24 +135,29 @@ class Queue:
         _list_queue(self)
         return enqueued_of(job, answer[0], answer[1], resent=resent)
 
-    def enqueue_many(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    def enqueue_many(
+        self, jobs: Sequence[NewJob], on_answers: Callable[[int, Sequence[Enqueued]], None] = lambda _, __: None
+    ) -> list[Enqueued]:
         """Add jobs in order, in scripts of at most 250 jobs and 8 MiB, each atomic, two in flight.
 
         Answers one `Enqueued` for each. EnqueueFailed names the ids of those that Redis has not confirmed, as in
-        `enqueue`.
+        `enqueue`. `on_answers` is told the answers of each script as they come, from which job on, while the server
+        works on the next: it must not use this connection.
         """
         if not jobs:
             return []
         chunks = list(_chunks(jobs))
+        firsts = list(accumulate((len(chunk) for chunk in chunks), initial=0))
         answers: list[list[Enqueued]] = [[] for _ in chunks]
         self.wire.mend()
         try:
             try:
-                self._send_chunks(chunks, answers)
+                self._send_chunks(chunks, answers, lambda i: on_answers(firsts[i], answers[i]))
             except LOST:
                 if any(map(_is_soon_forgotten, jobs)):
                     raise
-                self._send_chunks(chunks, answers, resent=True)
+                self.wire.close()
+                self._send_chunks(chunks, answers, lambda i: on_answers(firsts[i], answers[i]), resent=True)
         except redis.RedisError as error:
             unconfirmed = [job.id for chunk, found in zip(chunks, answers, strict=True) if not found for job in chunk]
             raise EnqueueFailed(unconfirmed, _refusal(error)) from error
@@ -159,20 +165,27 @@ class Queue:
         return [one for found in answers for one in found]
 
     def _send_chunks(
-        self, chunks: list[Sequence[NewJob]], answers: list[list[Enqueued]], *, resent: bool = False
+        self,
+        chunks: list[Sequence[NewJob]],
+        answers: list[list[Enqueued]],
+        on_answer: Callable[[int], None],
+        *,
+        resent: bool = False,
     ) -> None:
         """Send the chunks that have no answer yet, and put down what each is answered."""
         called, wire = script("enqueue_many"), self.wire
-        if resent:
-            wire.close()
         wire.load_once(called)
         waiting: deque[tuple[int, _Groups, bytes]] = deque()
         unknown: list[tuple[int, _Groups, bytes]] = []
+        answered: deque[int] = deque()
 
         def receive() -> None:
+            while answered:  # the server is at work meanwhile
+                on_answer(answered.popleft())
             i, groups, command = waiting.popleft()
             try:
                 answers[i] = enqueued_in_groups(groups, wire.receive(), resent=resent)
+                answered.append(i)
             except NoScriptError:
                 unknown.append((i, groups, command))  # others are on their way: it is sent whole after them
             except ResponseError as error:
@@ -192,6 +205,9 @@ class Queue:
                 receive()
             for i, groups, command in unknown:
                 answers[i] = enqueued_in_groups(groups, wire.ask(called, command), resent=resent)
+                answered.append(i)
+            for i in answered:
+                on_answer(i)
         except BaseException:
             wire.close()  # replies that are still on their way belong to nobody
             raise

@@ -281,7 +281,7 @@ class Task(Generic[P, R]):
             score=due_ms,
             duplicate=duplicate,
         )
-        if duplicate or (due_ms is None and state == JobState.SCHEDULED):
+        if _needs_a_look(answer):
             # The row is another call's, or it says when a job runs whose reply was lost: show that one.
             record = None
             with suppress(QueueBroken, *LOST):  # the jobs are in; a handle that shows less is no reason to fail
@@ -289,6 +289,11 @@ class Task(Generic[P, R]):
             if record is not None:
                 job._show(record)
         return job
+
+
+def _needs_a_look(answer: Enqueued) -> bool:
+    """Say whether a new job's handle is to show a row that was there before."""
+    return answer.duplicate or (answer.due_ms is None and answer.state == JobState.SCHEDULED)
 
 
 class AsyncTask(Task[P, R]):
@@ -493,8 +498,16 @@ def enqueue_many(calls: Iterable[Call[Any]]) -> list[Job[Any]]:
     unsent = [[prepared[i][1].id for i in places] for places in by_queue.values()]
     for queue, places in by_queue.items():
         del unsent[0]
+
+        def make_handles(first: int, answers: Sequence[Enqueued], places: list[int] = places) -> None:
+            for place, answer in zip(places[first : first + len(answers)], answers, strict=True):
+                if not _needs_a_look(answer):
+                    plan, new = prepared[place]
+                    call = items[place]
+                    jobs[place] = call.task._handle(plan, new, call.args, call.kwargs, answer)
+
         try:
-            answers = queue.enqueue_many([prepared[i][1] for i in places])
+            answers = queue.enqueue_many([prepared[i][1] for i in places], make_handles)
         except EnqueueFailed as error:
             raise EnqueueFailed([*error.job_ids, *chain.from_iterable(unsent)], error.refused) from error.__cause__
         except EchoQError as error:
@@ -503,9 +516,10 @@ def enqueue_many(calls: Iterable[Call[Any]]) -> list[Job[Any]]:
             rest = [prepared[i][1].id for i in places]
             raise EnqueueFailed([*rest, *chain.from_iterable(unsent)], f"queue {queue.name}: {error}") from error
         for i, answer in zip(places, answers, strict=True):
-            plan, new = prepared[i]
-            call = items[i]
-            jobs[i] = call.task._handle(plan, new, call.args, call.kwargs, answer)
+            if jobs[i] is None:
+                plan, new = prepared[i]
+                call = items[i]
+                jobs[i] = call.task._handle(plan, new, call.args, call.kwargs, answer)
     return cast("list[Job[Any]]", jobs)
 
 
