@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from tests.processes.conftest import Site
 
+pytestmark = pytest.mark.slow
+
 FRESH = ("--no-preload", "--processes", "2", "--threads", "2")
 SHOP = """
 import threading, time

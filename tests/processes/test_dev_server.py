@@ -23,6 +23,8 @@ from tests.eventually import eventually
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.slow
+
 OWNER = """
 import os, sys, time
 from echoq_django.dev import DevServer

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from tests.processes.conftest import Site, Terminal, Worker
 
+pytestmark = pytest.mark.slow
+
 SAY = '@echoq.task(queue="q", name="say")\ndef say(ledger):\n    write_down(ledger, {word!r}, me(), os.getpid())\n'
 ONE = ("--reload", "--processes", "1", "--threads", "2")
 

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from tests.processes.conftest import Site, Terminal, Worker
 
 
+pytestmark = pytest.mark.slow
+
+
 def twice(worker: Worker, kill: Callable[[int, int], None] = os.kill) -> None:
     kill(worker.pid, signal.SIGTERM)
     patiently(lambda: len(worker.children()) < 3 or worker.process.poll() is not None)  # the first was heard
