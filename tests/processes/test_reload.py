@@ -64,10 +64,10 @@ def test_the_next_job_runs_the_new_code_and_what_ran_has_finished(shop: Site) ->
 
     shop.write_tasks("shop", SAY.format(word="another"))
     patiently(lambda: "shop.py has changed" in watcher.text())
-    after = shop.enqueue("say", shop.ledger)
     Path(shop.path("go")).touch()
+    patiently(lambda: watcher.text().count(" serves ") == 2)
 
-    after.wait(30)
+    shop.enqueue("say", shop.ledger).wait(30)
     assert [line[0] for line in shop.lines()] == ["began", "one", "ended", "another"]
     assert (held.refresh().state, held.attempts) == (JobState.COMPLETED, 1)
     assert watcher.stop() == 0
