@@ -38,7 +38,8 @@ class Meter:
         limits = self._limits
         if limits.jobs is not None and begun >= limits.jobs:
             return f"{begun} jobs"
-        if limits.memory is not None and (is_idle or time.monotonic() >= self._look_at):
+        # A process that has begun nothing is as small as it gets: a fresh one would not be smaller.
+        if limits.memory is not None and begun and (is_idle or time.monotonic() >= self._look_at):
             self._look_at = time.monotonic() + MEMORY_SECONDS
             taken = memory_taken()
             if taken > limits.memory:

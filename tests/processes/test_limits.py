@@ -61,3 +61,13 @@ def test_a_meter_says_which_limit_was_reached() -> None:
     assert Meter(Limits(jobs=5)).reached(5) == "5 jobs"
     assert Meter(Limits(memory=memory_taken() * 10)).reached(1) is None
     assert "MB of memory" in (Meter(Limits(memory=1)).reached(1) or "")
+
+
+def test_a_process_that_is_too_large_from_the_start_is_replaced_after_each_job_and_not_without_one(site: Site) -> None:
+    worker = site.worker("--processes", "1", "--threads", "1", "--max-memory", "1")
+
+    for n in range(3):
+        assert tasks.note.enqueue(site.ledger, f"word{n}").wait(10).state == JobState.COMPLETED
+
+    assert worker.stop() == 0
+    assert worker.text().count("makes room for a fresh process") == 3
