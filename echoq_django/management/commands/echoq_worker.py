@@ -207,14 +207,14 @@ def listen_or_error(where: tuple[str, int] | None) -> socket.socket | None:
 
 def whole(text: str) -> int:
     """Read a whole number of 1 or more."""
-    if not text.isdecimal() or not 1 <= int(text) <= MOST:
+    if not (text.isascii() and text.isdecimal()) or not 1 <= int(text) <= MOST:
         raise ArgumentTypeError(f"must be a whole number from 1 to {MOST:,}, not {text!r}")
     return int(text)
 
 
 def positive(text: str) -> int:
     """Read a whole number from 1 to 1000."""
-    if not text.isdecimal() or not 1 <= int(text) <= MOST_THREADS:
+    if not (text.isascii() and text.isdecimal()) or not 1 <= int(text) <= MOST_THREADS:
         raise ArgumentTypeError(f"must be a whole number from 1 to {MOST_THREADS}, not {text!r}")
     return int(text)
 
