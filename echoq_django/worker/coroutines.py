@@ -32,6 +32,7 @@ from echoq_django.tasks import Task
 from echoq_django.worker.databases import Databases, forget_connections, of_context
 from echoq_django.worker.execution import Execution, extra_of, told_of
 from echoq_django.worker.hands import BEGUN, DECIDED, EMPTY, FINISHED, WAITING
+from echoq_django.worker.settling import settle_one_by_one, warn_of_refused
 from echoq_django.worker.threads import start_thread
 
 if TYPE_CHECKING:
@@ -356,25 +357,14 @@ class Coroutines:
                     return False
                 self._stopping.wait(delay_ms(RECONNECT, failures) / 1000)
             except (EchoQError, redis.RedisError) as error:
-                self._settle_one_by_one(number, done, outcomes, error)
+                logger.error("The outcomes of %d coroutines go one by one: %s", len(ended), error)
+                settle_one_by_one(self._wire, exchange, queue, done, outcomes)
                 return True
             else:
                 if not failures:
-                    for ticket, why in answer.refused:
-                        extra = extra_of(ticket, queue)
-                        job_logger.warning("job.refused %s: its outcome came too late (%s)", ticket, why, extra=extra)
+                    warn_of_refused(answer, queue)
                 return True
         return True
-
-    def _settle_one_by_one(self, number: int, done: list[str], outcomes: list[Settlement], error: Exception) -> None:
-        exchange, queue = self._exchanges[number], self._executions[number].queue
-        logger.error("The outcomes of %d coroutines go one by one: %s", len(done) + len(outcomes), error)
-        for settlement in [*(Settlement("complete", ticket) for ticket in done), *outcomes]:
-            try:
-                self._wire.ask(exchange.script, exchange.command(0, (), [settlement]))
-            except (EchoQError, redis.RedisError) as reason:
-                extra = extra_of(settlement.ticket, queue)
-                job_logger.error("job.unsettled %s %s: %s", settlement.verb, settlement.ticket, reason, extra=extra)
 
     def _leave_berths(self, runs: Iterable[Run]) -> None:
         places = []

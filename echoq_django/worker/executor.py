@@ -19,8 +19,9 @@ from echoq_django.records import Claimed, Exchanged, Settlement
 from echoq_django.worker.coroutines import Run
 from echoq_django.worker.databases import Databases
 from echoq_django.worker.deadlines import Deadline
-from echoq_django.worker.execution import Execution, extra_of
+from echoq_django.worker.execution import Execution
 from echoq_django.worker.hands import BEGUN, CAPACITY, DECIDED, FINISHED, PASSED, WAITING
+from echoq_django.worker.settling import settle_one_by_one, warn_of_refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -409,14 +410,10 @@ class Executor:
             return None
         except Exception as error:  # noqa: BLE001 (whatever one queue answers, the others are served)
             self._shun(source, error)
-            self._settle_one_by_one(source, completed, outcomes)
+            settle_one_by_one(self.wire, source.exchange, source.queue.name, completed, outcomes)
             return None
         self._failures = 0
-        for ticket, why in answer.refused:
-            if ticket in self._taken:
-                continue
-            extra = extra_of(ticket, source.queue.name)
-            job_logger.warning("job.refused %s: its outcome came too late (%s)", ticket, why, extra=extra)
+        warn_of_refused(answer, source.queue.name, but=self._taken)
         return answer
 
     def _await_unblock(self) -> None:
@@ -472,7 +469,7 @@ class Executor:
             return False
         except Exception as error:  # noqa: BLE001 (as in _exchange)
             self._shun(source, error)
-            self._settle_one_by_one(source, completed, outcomes)
+            settle_one_by_one(self.wire, source.exchange, source.queue.name, completed, outcomes)
             return False
         source.owes_sweep = False
         source.may_have_work = True
@@ -490,15 +487,6 @@ class Executor:
         source.owes_sweep = True
         if not isinstance(error, (EchoQError, redis.ResponseError)):
             self.wire.close()  # what else it holds belongs to nobody
-
-    def _settle_one_by_one(self, source: Source, completed: list[str], outcomes: list[Settlement]) -> None:
-        """Give each outcome one more chance alone; what Redis refuses is left to its lease."""
-        for settlement in [*(Settlement("complete", ticket) for ticket in completed), *outcomes]:
-            try:
-                self.wire.ask(source.exchange.script, source.exchange.command(0, (), [settlement]))
-            except (EchoQError, redis.RedisError) as error:
-                extra = extra_of(settlement.ticket, source.queue.name)
-                job_logger.error("job.unsettled %s %s: %s", settlement.verb, settlement.ticket, error, extra=extra)
 
 
 def take_from(pop: Callable[[], T]) -> list[T]:

@@ -167,11 +167,6 @@ class Region(Places):
                 held.append(Held(queue, self, place, state, self.ticket(place), *limit))
         return held
 
-    def read(self) -> tuple[int, list[Held]]:
-        """Read the hand: the number of its queue, and its jobs."""
-        held = self.held()
-        return (held[0].queue if held else 0), held
-
 
 class Berths(Places):
     """What a child's event loop holds: each place by itself, of any queue."""
@@ -255,12 +250,6 @@ class Table:
     def regions(self, child: int) -> Sequence[Region]:
         """List the hands of a child."""
         return self._regions[child]
-
-    of_child = regions
-
-    def all(self) -> Sequence[Region]:
-        """List the hands of all executors."""
-        return [region for regions in self._regions for region in regions]
 
     def berths(self, child: int) -> Berths:
         """Answer what a child's event loop holds."""
