@@ -71,3 +71,13 @@ def test_a_process_that_is_too_large_from_the_start_is_replaced_after_each_job_a
 
     assert worker.stop() == 0
     assert worker.text().count("makes room for a fresh process") == 3
+
+
+@pytest.mark.parametrize("arguments", [["--burst", "--reload"], ["--queue", "mail", "--queue", "mail"]])
+def test_arguments_that_do_not_go_together_end_with_the_code_of_wrong_arguments(
+    site: Site, arguments: list[str]
+) -> None:
+    done = site.run("echoq_worker", *arguments)
+
+    assert done.returncode == 2
+    assert arguments[0] in done.stderr

@@ -117,7 +117,7 @@ class Command(BaseCommand):
         queues = options["queue"] or [(name, 1) for name in served_queues()]
         names = [name for name, _ in queues]
         if len(set(names)) < len(names):
-            raise CommandError("--queue names a queue twice: give each once, with its weight.")
+            raise CommandError("--queue names a queue twice: give each once, with its weight.", returncode=2)
         lifeline = take_lifeline()
         if options["reload"] and lifeline is None:
             self.watch(burst=options["burst"])
@@ -148,7 +148,9 @@ class Command(BaseCommand):
     def watch(self, *, burst: bool) -> None:
         """Run this program again as the worker, and anew at each change."""
         if burst:
-            raise CommandError("--reload waits for changes and --burst for the end of work: give one of them.")
+            raise CommandError(
+                "--reload waits for changes and --burst for the end of work: give one of them.", returncode=2
+            )
         if not self.is_program:
             raise CommandError("--reload starts the program anew: give it on the command line, not to call_command.")
         code = run_with_reloader()
