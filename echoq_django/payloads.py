@@ -83,10 +83,7 @@ def encode_envelope(
             _plain_text("The name of the task", task),
             tuple([_pack_at(f"args[{position}]", value) for position, value in enumerate(args)]),
             {_plain_text("A key of kwargs", name): _pack_at(name, value) for name, value in kwargs.items()},
-            {
-                _plain_text("A key of headers", name): _plain_text(f"headers[{name!r}]", value)
-                for name, value in (headers or {}).items()
-            },
+            plain_headers(headers or {}),
         )
     )
 
@@ -115,6 +112,24 @@ def decode_envelope(payload: bytes) -> Envelope:
 def encode_value(value: Any, where: str = "result") -> bytes:
     """Encode one value by the rules of arguments; errors begin with `where`."""
     return _encode(_pack_at(where, value))
+
+
+def to_wire(value: Any, where: str) -> Any:
+    """Answer what stands for one value in JSON, before it is encoded; errors begin with `where`."""
+    kind = type(value)
+    if (kind is str and value.isascii()) or (kind is int and _MIN_INT <= value <= _MAX_INT) or value is None:
+        return value
+    return _pack_at(where, value)
+
+
+def plain_headers(headers: Any) -> dict[str, str]:
+    """Answer headers as they travel, a mapping of its own; TypeError or ValueError, naming it, for what is no text."""
+    if not isinstance(headers, Mapping):
+        raise TypeError(f"headers takes a mapping of text to text, not {_named(headers)}.")
+    return {
+        _plain_text("A key of headers", name): _plain_text(f"headers[{name!r}]", value)
+        for name, value in headers.items()
+    }
 
 
 def decode_value(text: bytes) -> Any:
