@@ -31,10 +31,10 @@ DEFAULT_REDIS_URL: Final = "redis://localhost:6379/0"
 URL_SCHEMES: Final = ("redis", "rediss", "unix", "redis+cluster", "rediss+cluster")
 
 #: Options of tasks that ECHOQ["QUEUES"] can set for a queue.
-QUEUE_OPTIONS: Final = ("priority", "max_attempts", "backoff", "retain", "timeout")
+QUEUE_OPTIONS: Final = ("priority", "max_attempts", "backoff", "retain", "timeout", "expires")
 
 #: Names that are taken and mean nothing yet in this version.
-LATER: Final = ("MIDDLEWARE", "SCHEDULES", "OUTBOX", "ON_COMMIT", "HIDE_ARGUMENTS", "EVENTS")
+LATER: Final = ("SCHEDULES", "OUTBOX", "ON_COMMIT", "EVENTS")
 
 #: The states in which a job ends, which RETAIN and RETAIN_COUNT tell apart.
 OUTCOMES: Final = ("completed", "dead", "cancelled")
@@ -59,6 +59,7 @@ class Settings:
     `redis_url` is None exactly when `connection` names an alias of CACHES. `queues` holds, for each queue
     that is named there, the option defaults as they were written. `retain` and `retain_count` have one entry
     for each of completed, dead and cancelled: ms until a job is deleted, and how many of a queue are kept.
+    `middleware` holds dotted paths, the outermost first, and `hide_arguments` names that are shown as stars.
     `unknown` lists the names in ECHOQ that mean nothing.
     """
 
@@ -67,6 +68,8 @@ class Settings:
     prefix: str = "emq"
     queues: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
     task_modules: tuple[str, ...] = ()
+    middleware: tuple[str, ...] = ()
+    hide_arguments: tuple[str, ...] = ()
     lease_ms: int = 30_000
     grace_ms: int = 25_000
     max_stalled: int = 2
@@ -201,7 +204,7 @@ def _retain_option(where: str, value: object) -> object:
     return value
 
 
-def _timeout(where: str, value: object) -> object:
+def _limit(where: str, value: object) -> object:
     _positive_duration(where, value)
     return value
 
@@ -284,6 +287,20 @@ def _dotted_names(where: str, value: object) -> tuple[str, ...]:
     return names
 
 
+def _middleware(where: str, value: object) -> tuple[str, ...]:
+    if isinstance(value, (set, frozenset)):
+        raise ConfigurationError(f"{where} must be a list, whose order counts: the first is the outermost.")
+    names = _dotted_names(where, value)
+    for index, name in enumerate(names):
+        if "." not in name:
+            raise ConfigurationError(
+                f"{where}[{index}] must be the path of a class, like shop.jobs.Trace, not {name!r}."
+            )
+        if name in names[:index]:
+            raise ConfigurationError(f"{where}[{index}] is {name} again: list it once.")
+    return names
+
+
 def _kind(value: object) -> str:
     return f"{value!r} ({type(value).__qualname__})"
 
@@ -294,6 +311,8 @@ _READERS: Final[dict[str, tuple[str, Callable[[str, object], object]]]] = {
     "PREFIX": ("prefix", _prefix),
     "QUEUES": ("queues", _queues),
     "TASK_MODULES": ("task_modules", _dotted_names),
+    "MIDDLEWARE": ("middleware", _middleware),
+    "HIDE_ARGUMENTS": ("hide_arguments", _texts),
     "LEASE": ("lease_ms", _positive_duration),
     "GRACE": ("grace_ms", _duration),
     "MAX_STALLED": ("max_stalled", _count),
@@ -311,5 +330,6 @@ _QUEUE_READERS: Final[dict[object, Callable[[str, object], object]]] = {
     "max_attempts": _attempts,
     "backoff": _backoff,
     "retain": _retain_option,
-    "timeout": _timeout,
+    "timeout": _limit,
+    "expires": _limit,
 }
