@@ -7,11 +7,11 @@ import logging
 import time
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, ParamSpec, Self, TypeVar
 
 from asgiref.sync import sync_to_async
 
-from echoq_django import ids, queues
+from echoq_django import history, ids, queues
 from echoq_django.backoff import whole_ms
 from echoq_django.conf import settings
 from echoq_django.connections import LOST
@@ -184,8 +184,30 @@ class Job(Generic[R_co]):
         return self._value("progress")
 
     @property
+    def unique(self) -> str | None:
+        """The unique key that the job was enqueued with; `Queue.unique_owner` says who holds it now."""
+        text = self._text("unique")
+        return None if text is None else text.split(" ", 3)[-1]
+
+    @property
+    def after(self) -> str | None:
+        """The id of the job behind which this one is parked: it goes on when that has ended."""
+        return self._text("after")
+
+    @property
+    def hide(self) -> tuple[str, ...]:
+        """The names of arguments that are to be shown as stars, of those that differ from the task's."""
+        return tuple((self._text("hide") or "").split(",")) if self._text("hide") else ()
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When the job is cancelled if it has not begun, by the server's clock."""
+        ms = self._number("expires_at", -1)
+        return None if ms < 0 else self._at(ms)
+
+    @property
     def run_at(self) -> datetime | None:
-        """When a scheduled job is due."""
+        """When a scheduled job is due; None while it is parked."""
         return self._at(self._score) if self.state == JobState.SCHEDULED else None
 
     @property
@@ -239,6 +261,21 @@ class Job(Generic[R_co]):
             raise JobFailed(self.id, self.error or self.reason)
         value: R_co = self._value("result")
         return value
+
+    def log(self) -> list[history.Attempt | history.Note]:
+        """Read how its attempts went, and the notes of its checkpoints: at most 50 entries, oldest first.
+
+        JobGone when the row was removed.
+        """
+        queue = Queue(self.queue)
+        now = self.from_record(queue.get(self.id) or _gone(self.id), self.queue)
+        entries = history.read(queue.log(self.id))
+        told = {entry.attempt for entry in entries if isinstance(entry, history.Attempt)}
+        outcome = {JobState.ACTIVE: "running", JobState.COMPLETED: "completed"}.get(now.state)
+        if outcome is not None and now.attempts and now.attempts not in told:
+            attempt = history.Attempt(now.attempts, outcome, now.started_at, now.finished_at, now.worker or "")
+            entries.append(attempt)
+        return entries
 
     def cancel(self, reason: str = "") -> bool:
         """End the job if it waits (True); ask for its end if it runs (False: it learns of it at a checkpoint).
@@ -295,6 +332,10 @@ class Job(Generic[R_co]):
     async def aresult(self) -> R_co:
         """Do as `result`."""
         return await in_thread(self.result)
+
+    async def alog(self) -> list[history.Attempt | history.Note]:
+        """Do as `log`."""
+        return await in_thread(self.log)
 
     async def acancel(self, reason: str = "") -> bool:
         """Do as `cancel`."""
@@ -496,6 +537,10 @@ def instant_ms(when: datetime, *, name: str) -> int:
         raise ValueError(f"{name} is a naive datetime: make it aware with django.utils.timezone.make_aware.")
     elapsed = when - datetime(1970, 1, 1, tzinfo=UTC)
     return max(0, -(-(elapsed.days * 86_400_000_000 + elapsed.seconds * 1_000_000 + elapsed.microseconds) // 1000))
+
+
+def _gone(job_id: str) -> NoReturn:
+    raise JobGone(job_id)
 
 
 def _looks(timeout: float | timedelta) -> Iterator[float]:

@@ -103,7 +103,9 @@ class Queue:
     # ── Producers ───────────────────────────────────────────────────────────────────────────────────────────
 
     def enqueue(self, job: NewJob) -> Enqueued:
-        """Add one job. An id that has a row is `duplicate` and changes nothing.
+        """Add one job. An id that has a row is `duplicate` and changes nothing, nor does one whose unique key is held.
+
+        (But for what its `on_duplicate` says.)
 
         EnqueueFailed, with the cause chained, when Redis cannot be reached or did not say whether it took the job. It
         is asked twice, unless the job's row may be gone by then.
@@ -133,7 +135,7 @@ class Queue:
         except redis.RedisError as error:
             raise EnqueueFailed([job.id], _refusal(error)) from error
         _list_queue(self)
-        return enqueued_of(job, answer[0], answer[1], resent=resent)
+        return enqueued_of(job, answer, resent=resent)
 
     def enqueue_many(
         self, jobs: Sequence[NewJob], on_answers: Callable[[int, Sequence[Enqueued]], None] = lambda _, __: None
@@ -406,9 +408,52 @@ class Queue:
             n = int(answer[at + 2])
             texts = answer[at + 3 : at + 3 + n]
             fields = {texts[i].decode(errors="replace"): texts[i + 1] for i in range(0, n, 2)}
-            records.append(JobRecord(answer[at].decode(errors="backslashreplace"), fields, float(answer[at + 1])))
+            score = float(answer[at + 1]) if answer[at + 1] else None
+            records.append(JobRecord(answer[at].decode(errors="backslashreplace"), fields, score))
             at += 3 + n
         return int(answer[0]), records
+
+    def log(self, job_id: str) -> list[bytes]:
+        """Read the log of a job, oldest first: JSON texts of attempts and notes; empty when there is none."""
+        return list(_read(self.wire, "LRANGE", self.keys.log(job_id), 0, -1))
+
+    def deaths(self, limit: int = 100) -> list[str]:
+        """List jobs that died without the word of an executor: stalled, stopped, ended by force, or broken.
+
+        Each is listed once, whoever asks; the first call lists none and says from when on. Jobs that are not kept are
+        not listed.
+        """
+        return [one.decode(errors="backslashreplace") for one in self._call("deaths", {"limit": limit})]
+
+    def unique_owner(self, key: str) -> str | None:
+        """Answer the id of the job that holds a unique key, None when it is free."""
+        answer = self._call("unique_owner", {"key": key}, resend=True)
+        return answer[1].decode() if answer[0] == b"held" else None
+
+    def free_unique(self, key: str) -> bool:
+        """Let a unique key go, so that the next enqueue makes a job; False when nothing held it.
+
+        The job that held it stays as it is.
+        """
+        return bool(self._call("free_unique", {"key": key})[0] == b"freed")
+
+    def unique_keys(self, limit: int = 1000) -> list[tuple[str, str]]:
+        """List up to `limit` unique keys that are held, with the ids of their owners, sorted.
+
+        Walks through all keys of the server, in steps: for people, not for programs.
+        """
+        start, pattern = self.keys.of("unique:"), self.keys.of("unique:*")
+        held: dict[str, str] = {}
+        cursor = b"0"
+        while True:
+            cursor, names = _read(self.wire, "SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+            for name in names:
+                key = name.decode(errors="replace").removeprefix(start)
+                owner = self.unique_owner(key)
+                if owner is not None:
+                    held[key] = owner
+            if cursor == b"0" or len(held) >= limit:
+                return sorted(held.items())[:limit]
 
     def running(self, limit: int = 200) -> tuple[int, list[Running]]:
         """Read up to `limit` jobs in hand, those whose leases end first; answers how many there are in all, too."""

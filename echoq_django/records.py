@@ -91,11 +91,16 @@ _PLAINLY: Final = (0, None, None)  # priority, delay_ms and run_at_ms of most jo
 
 
 class Enqueued(NamedTuple):
-    """What became of a new job: whether its id was there before, its state, and when it is due (ms) if scheduled."""
+    """What became of a new job: whether none was made of it, its state, and when it is due (ms) if scheduled.
+
+    `duplicate` when its id was there before, or another job that holds its unique key stands for it: `job_id` is then
+    that of the other, and the state is its.
+    """
 
     duplicate: bool
     state: JobState
     due_ms: int | None = None
+    job_id: str | None = None
 
 
 class JobRecord(NamedTuple):
@@ -116,7 +121,7 @@ class Claimed(NamedTuple):
     """One job under a lease; `ticket` is `<id>:<token>`.
 
     `fields` are those of its row that a worker needs and that differ from their default: uncounted, failures, stalled,
-    max_attempts, priority, backoff, timeout.
+    max_attempts, priority, backoff, timeout, on_error; and `expires_in`, the ms in which it must begin.
     """
 
     ticket: str
@@ -236,12 +241,22 @@ def by_ticket(answer: list[bytes]) -> dict[str, str]:
     return {answer[i + 1].decode(): answer[i].decode() for i in range(1, len(answer), 2)}
 
 
-def enqueued_of(job: NewJob, word: bytes, text: bytes, *, resent: bool) -> Enqueued:
+def enqueued_of(job: NewJob, answer: Sequence[bytes], *, resent: bool) -> Enqueued:
     """Read what became of a new job; a row that is there after a lost reply is the job itself."""
-    if word == b"enqueued":
-        return Enqueued(False, job.state, int(text) if text else None)
-    state = state_of(text)
-    return Enqueued(not (resent and job.minted), state, job.run_at_ms)
+    if answer[0] == b"enqueued":
+        return Enqueued(False, job.state, int(answer[1]) if answer[1] else None)
+    if answer[0] == b"parked":
+        return Enqueued(False, JobState.SCHEDULED)
+    return _there_is(job, answer[1], answer[2], resent=resent)
+
+
+def _there_is(job: NewJob, state: bytes, job_id: bytes, *, resent: bool) -> Enqueued:
+    if state == b"parked":
+        return Enqueued(False, JobState.SCHEDULED)
+    other = job_id.decode()
+    if other != job.id:
+        return Enqueued(True, state_of(state), None, other)
+    return Enqueued(not (resent and job.minted), state_of(state), job.run_at_ms)
 
 
 def enqueued_in_groups(groups: Sequence[Sequence[NewJob]], answer: list[bytes], *, resent: bool) -> list[Enqueued]:
@@ -251,9 +266,9 @@ def enqueued_in_groups(groups: Sequence[Sequence[NewJob]], answer: list[bytes], 
         became += [Enqueued(False, group[0].state, int(due) if due else None)] * len(group)
     if len(answer) > len(groups):
         jobs = [job for group in groups for job in group]
-        for at in range(len(groups), len(answer), 2):
+        for at in range(len(groups), len(answer), 3):
             i = int(answer[at])
-            became[i] = enqueued_of(jobs[i], b"duplicate", answer[at + 1], resent=resent)
+            became[i] = _there_is(jobs[i], answer[at + 1], answer[at + 2], resent=resent)
     return became
 
 

@@ -49,7 +49,7 @@ def _table(rows: str) -> Mapping[str, frozenset[Move]]:
     for row in rows.strip().splitlines():
         verbs, before, after = (part.strip() for part in row.split("|"))
         for verb in verbs.split():
-            table.setdefault(verb, set()).update((one, after) for one in before.split())
+            table.setdefault(verb, set()).update((one, other) for one in before.split() for other in after.split())
     return MappingProxyType({verb: frozenset(moves) for verb, moves in table.items()})
 
 
@@ -57,9 +57,11 @@ MOVES: Final = _table(
     """
     enqueue enqueue_many                    | (new)                                    | pending
     enqueue enqueue_many schedule           | (new)                                    | scheduled
+    enqueue enqueue_many                    | pending                                  | scheduled
+    enqueue enqueue_many                    | scheduled                                | pending
     reschedule                              | scheduled                                | scheduled
-    promote beat exchange                   | scheduled                                | pending
-    claim exchange                          | pending                                  | active
+    promote beat exchange                   | scheduled                                | pending cancelled
+    claim exchange                          | pending                                  | active cancelled
     complete exchange                       | active                                   | completed
     complete exchange                       | pending scheduled dead                   | completed
     retry delay exchange                    | active                                   | scheduled
@@ -71,11 +73,15 @@ MOVES: Final = _table(
     reprocess                               | completed dead cancelled                 | pending
     remove purge                            | pending scheduled completed dead cancelled | (gone)
     tidy                                    | completed dead cancelled                 | (gone)
+    complete retry bury delay release sweep reap exchange | scheduled                  | pending
+    beat claim promote cancel remove purge tidy | scheduled                            | pending
     """
 )
 """Which states each verb moves a job from and to; the header of its script says the same.
 
 The row for `complete` from pending, scheduled and dead is the late completion: the job had stalled and nobody has
 claimed it since. Verbs that are not listed move nothing. A row that is broken is buried from wherever it is, and a job
-that is kept for no time is gone where it would have ended.
+that is kept for no time is gone where it would have ended. An enqueue moves the job that another call replaces. The
+last two are of parked jobs, which are scheduled without a time: every verb that ends the job before them, or takes its
+row away, moves them on.
 """

@@ -269,23 +269,23 @@ class Task(Generic[P, R]):
     def _handle(
         self, plan: _Plan, new: NewJob, args: tuple[Any, ...], kwargs: Mapping[str, Any], answer: Enqueued
     ) -> Job[R]:
-        duplicate, state, due_ms = answer
+        job_id = answer.job_id or new.id
         job: Job[R] = Job(
-            new.id,
+            job_id,
             plan.queue.name,
-            state,
+            answer.state,
             task=self.name,
             args=args,
             kwargs=kwargs,
             priority=plan.priority,
-            score=due_ms,
-            duplicate=duplicate,
+            score=answer.due_ms,
+            duplicate=answer.duplicate,
         )
         if _needs_a_look(answer):
             # The row is another call's, or it says when a job runs whose reply was lost: show that one.
             record = None
             with suppress(QueueBroken, *LOST):  # the jobs are in; a handle that shows less is no reason to fail
-                record = plan.queue.get(new.id)
+                record = plan.queue.get(job_id)
             if record is not None:
                 job._show(record)
         return job

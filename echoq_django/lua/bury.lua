@@ -1,5 +1,5 @@
 -- bury: end a job in hand as dead at once, whatever attempts are left.
--- moves    active -> dead
+-- moves    active -> dead, scheduled -> pending
 -- KEYS     active dead
 -- ARGV     ticket error retention
 -- answers  {"buried"}

@@ -1,9 +1,9 @@
 -- cancel: end a job that waits; ask for the end of one that runs.
--- moves    pending -> cancelled, scheduled -> cancelled, active -> active
+-- moves    pending -> cancelled, scheduled -> cancelled, active -> active, scheduled -> pending
 -- KEYS     job pending schedule active cancelled
 -- ARGV     id reason retention
 -- answers  {"cancelled"} | {"cancelling"} | {"missing"}
--- include  queue checks ids now_ms rows totals finish trim
+-- include  queue checks ids now_ms rows bell totals finish trim
 
 q.pending, q.schedule, q.active, q.cancelled = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, reason = ARGV[1], ARGV[2]
@@ -19,7 +19,7 @@ if not row then
   return {'missing'}
 end
 touch_sets()
-redis.call('HLEN', q.meta)
+listen()
 local fault = fault_of(row)
 if fault then
   bury_broken(row, fault)

@@ -1,5 +1,5 @@
 -- claim: hand up to `limit` pending jobs to one registered executor, each under its own lease.
--- moves    pending -> active
+-- moves    pending -> active, pending -> cancelled, scheduled -> pending
 -- KEYS     pending active workers meta wake
 -- ARGV     child thread lease_ms limit most_bytes retention
 -- answers  {"claimed", ticket, fields, payload, ...} | {"paused"} | {"unregistered"}

@@ -1,5 +1,5 @@
 -- complete: end a job in hand as done; accepted late when the job had stalled and nobody has claimed it since.
--- moves    active -> completed, pending -> completed, scheduled -> completed, dead -> completed
+-- moves    active -> completed, pending -> completed, scheduled -> completed, dead -> completed, scheduled -> pending
 -- KEYS     active completed
 -- ARGV     ticket result retention
 -- answers  {"completed"}, also when it was completed before with the same token

@@ -1,5 +1,5 @@
 -- delay: send a job in hand back to the schedule, nothing counted (EchoMQ's verb and wire line; `retention` is ours).
--- moves    active -> scheduled, active -> cancelled
+-- moves    active -> scheduled, active -> cancelled, scheduled -> pending
 -- KEYS     job active schedule
 -- ARGV     id token mode value retention
 -- answers  1

@@ -1,10 +1,10 @@
 -- enqueue: add one job, to run now or at its run-at; an id that has a row is left as it is.
--- moves    (new) -> pending, (new) -> scheduled
+-- moves    (new) -> pending, (new) -> scheduled, pending -> scheduled, scheduled -> pending
 -- KEYS     job pending schedule wake meta
 -- ARGV     id payload mode value priority field...
--- answers  {"enqueued", score or ""} | {"duplicate", state}
+-- answers  {"enqueued", score or ""} | {"parked", ""} | {"duplicate", state, id of the job that is there}
 -- include  queue
--- seldom   checks ids bell place admit
+-- seldom   checks ids bell place admit guard
 
 local job, pending_key, schedule_key, wake_key, meta_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local id, payload, mode, value, priority = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -13,7 +13,7 @@ local id, payload, mode, value, priority = ARGV[1], ARGV[2], ARGV[3], ARGV[4], A
 if mode == 'now' and payload and payload ~= '' and #id <= 64
   and (string.find(id, '^JOB%w+$') or string.find(id, '^JOB[%w_]+$'))
   and (priority == '0' or string.find(priority or '', '^%-?[1-9]%d?$')) and #ARGV % 2 == 1 and #ARGV <= 205
-  and redis.call('EXISTS', job) == 0 then
+  and ARGV[6] ~= 'unique' and ARGV[6] ~= 'expires' and redis.call('EXISTS', job) == 0 then
   local rings = redis.call('LLEN', wake_key) == 0 and not redis.call('HGET', meta_key, 'paused')
 
   if priority == '0' then
@@ -41,9 +41,21 @@ if not payload or payload == '' then
 end
 local found = rare.state_there(job)
 if found then
-  return {'duplicate', found}
+  return {'duplicate', found, id}
 end
 rare.listen()
+if ARGV[6] == 'unique' or ARGV[6] == 'expires' then
+  wrong = rare.check_guards(6, #ARGV)
+  if wrong then
+    return wrong
+  end
+  local word, score, other = rare.admit_guarded(id, payload, mode, tonumber(value), tonumber(priority), 6, #ARGV)
+  rare.count_up()
+  if word == 'enqueued' or word == 'parked' then
+    return {word, score}
+  end
+  return {'duplicate', word, other}
+end
 
 local due = rare.place_new(id, mode, tonumber(value), tonumber(priority))
 rare.write_row(job, payload, mode, tonumber(priority), 6, #ARGV)

@@ -1,12 +1,14 @@
 -- enqueue_many: add jobs in order, all or none; ids that have a row are left as they are.
--- moves    (new) -> pending, (new) -> scheduled
+-- moves    (new) -> pending, (new) -> scheduled, pending -> scheduled, scheduled -> pending
 -- KEYS     pending schedule wake meta
 -- ARGV     group...
--- answers  {score or "" for each group, (number of the job, state) for each duplicate}
+-- answers  {score or "" for each group, (number of the job, state, id of the job that is there) for each duplicate}
 -- include  queue checks ids now_ms bell place admit
+-- seldom   guard
 
 -- A group is jobs that share what is not their own: mode value priority, how many texts of fields follow, these, how
--- many jobs follow, and of each its id and payload. Jobs are numbered from 0.
+-- many jobs follow, and of each its id and payload. Jobs are numbered from 0. A call that is parked until the job that
+-- is there has ended is listed among the duplicates, with the state `parked` and its own id.
 q.pending, q.schedule, q.wake, q.meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
 -- The refusal of one job's argument, with the job's number.
@@ -15,7 +17,7 @@ local function of_item(i, wrong)
 end
 
 local groups, ids, keys, payloads, n, at = {}, {}, {}, {}, 0, 1
-local seen, has_twins = {}, false
+local seen, has_twins, is_guarded = {}, false, false
 while at <= #ARGV do
   local mode, value, priority = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   local fields = whole(ARGV[at + 3], 0, 200)
@@ -31,7 +33,15 @@ while at <= #ARGV do
   if wrong then
     return of_item(n, wrong)
   end
-  groups[#groups + 1] = {mode, tonumber(value), tonumber(priority), at + 4, first - 2, n + 1, n + jobs}
+  local guarded = fields > 0 and (ARGV[at + 4] == 'unique' or ARGV[at + 4] == 'expires')
+  if guarded then
+    is_guarded = true
+    wrong = seldom().check_guards(at + 4, first - 2)
+    if wrong then
+      return of_item(n, wrong)
+    end
+  end
+  groups[#groups + 1] = {mode, tonumber(value), tonumber(priority), at + 4, first - 2, n + 1, n + jobs, guarded}
   for i = first, first + 2 * jobs - 1, 2 do
     local id, payload = ARGV[i], ARGV[i + 1]
     if #id > 64 or not string.find(id, '^JOB%w+$') and not is_job_id(id) then
@@ -51,15 +61,18 @@ if n == 0 then
   return refuse('group', 'is missing')
 end
 
-local duplicates, states = {}, {}
+local duplicates, states, listed = {}, {}, 0
+local function list_duplicate(i, state, id)
+  duplicates[listed + 1], duplicates[listed + 2], duplicates[listed + 3] = digits(i - 1), state, id
+  listed = listed + 3
+end
 if has_twins or redis.call('EXISTS', unpack(keys)) > 0 then
   local admitted = {}
   for _, group in ipairs(groups) do
     for i = group[6], group[7] do
       local found = admitted[ids[i]] or state_there(keys[i])
       if found then
-        duplicates[#duplicates + 1] = digits(i - 1)
-        duplicates[#duplicates + 1] = found
+        list_duplicate(i, found, ids[i])
         states[i] = found
       else
         admitted[ids[i]] = group[1] == 'now' and 'pending' or 'scheduled'
@@ -71,8 +84,24 @@ redis.call('ZCARD', q.pending)
 redis.call('ZCARD', q.schedule)
 listen()
 
-local answer = {}
-for g, group in ipairs(groups) do
+-- Jobs that may fold into another are admitted one after the other, each as if it came alone.
+local function admit_one_by_one(group)
+  local mode, value, priority, first, last = unpack(group, 1, 5)
+  local score = ''
+  for i = group[6], group[7] do
+    if not states[i] then
+      local word, due, id = seldom().admit_guarded(ids[i], payloads[i], mode, value, priority, first, last)
+      if word == 'enqueued' then
+        score = due
+      else
+        list_duplicate(i, word, id)
+      end
+    end
+  end
+  return score
+end
+
+local function admit_all(group)
   local mode, value, priority, first, last = unpack(group, 1, 5)
   local is_now = mode == 'now'
   local set, score, state = q.pending, digits(0 - priority), 'pending'
@@ -82,7 +111,6 @@ for g, group in ipairs(groups) do
     set, score, state = q.schedule, digits(due), 'scheduled'
     is_earlier = rings_earlier(due)
   end
-  answer[g] = is_now and '' or score
   local members, m = {}, 0
   for i = group[6], group[7] do
     if not states[i] then
@@ -103,6 +131,15 @@ for g, group in ipairs(groups) do
       write_row(keys[i], payloads[i], mode, priority, first, last)
     end
   end
+  return is_now and '' or score
+end
+
+local answer = {}
+for g, group in ipairs(groups) do
+  answer[g] = group[8] and admit_one_by_one(group) or admit_all(group)
+end
+if is_guarded then
+  seldom().count_up()
 end
 for i = 1, #duplicates do
   answer[#answer + 1] = duplicates[i]

@@ -1,6 +1,7 @@
 -- exchange: settle what is finished, promote what is due, and claim up to `limit` jobs: one trip for a hand.
 -- moves    active -> completed, pending -> completed, scheduled -> completed, dead -> completed, active -> scheduled,
--- moves    active -> pending, active -> dead, active -> cancelled, scheduled -> pending, pending -> active
+-- moves    active -> pending, active -> dead, active -> cancelled, scheduled -> pending, pending -> active,
+-- moves    scheduled -> cancelled, pending -> cancelled
 -- KEYS     pending active schedule completed dead wake meta workers
 -- ARGV     child thread lease_ms limit most_bytes max_stalled retention completed settlement...
 -- answers  {"exchanged" or "paused" or "unregistered", pending left, us to the next score or -1, refused, claimed,

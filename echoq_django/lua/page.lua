@@ -1,6 +1,6 @@
--- page: read one page of the jobs of a state, in the order of their set.
+-- page: read one page of the jobs of a state, in the order of their set; parked ones come after those with a time.
 -- moves    none
--- KEYS     pending schedule active completed dead cancelled
+-- KEYS     pending schedule active completed dead cancelled parked
 -- ARGV     state offset limit newest_first
 -- answers  {total, id, score, number of texts, field, value, ..., id, ...}; an id without a row has no fields
 -- include  queue checks
@@ -18,13 +18,20 @@ end
 if not limit then
   return refuse('limit', 'must be a whole number from 1 to 1000')
 end
-local members
-if ARGV[4] == '1' then
-  members = redis.call('ZREVRANGE', set, offset, offset + limit - 1, 'WITHSCORES')
-else
-  members = redis.call('ZRANGE', set, offset, offset + limit - 1, 'WITHSCORES')
+local parked = KEYS[7]
+local command = ARGV[4] == '1' and 'ZREVRANGE' or 'ZRANGE'
+local members = redis.call(command, set, offset, offset + limit - 1, 'WITHSCORES')
+local total = redis.call('ZCARD', set)
+if ARGV[1] == 'scheduled' then
+  local first, room = math.max(0, offset - total), limit - #members / 2
+  local rest = room > 0 and redis.call(command, parked, first, first + room - 1) or {}
+  for i = 1, #rest do
+    members[#members + 1] = rest[i]
+    members[#members + 1] = ''
+  end
+  total = total + redis.call('ZCARD', parked)
 end
-local answer, n = {digits(redis.call('ZCARD', set))}, 1
+local answer, n = {digits(total)}, 1
 for i = 1, #members, 2 do
   local row = redis.pcall('HGETALL', row_key(members[i]))
   if row.err then

@@ -1,5 +1,5 @@
 -- promote: move scheduled jobs that are due to pending (EchoMQ's verb, with its wire line).
--- moves    scheduled -> pending
+-- moves    scheduled -> pending, scheduled -> cancelled
 -- KEYS     schedule pending
 -- ARGV     base batch
 -- answers  the number of scores that were due, at most batch

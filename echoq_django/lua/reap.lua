@@ -1,5 +1,5 @@
 -- reap: take back active jobs whose lease ran out, each stalled once more; after an outage with a grace (EchoMQ: reap).
--- moves    active -> pending, active -> dead, active -> cancelled
+-- moves    active -> pending, active -> dead, active -> cancelled, scheduled -> pending
 -- KEYS     active pending dead wake meta
 -- ARGV     limit max_stalled lease_ms outage_ms retention
 -- answers  {"reaped", n}

@@ -1,5 +1,5 @@
 -- release: hand back a job that had not begun, nothing counted.
--- moves    active -> pending, active -> cancelled
+-- moves    active -> pending, active -> cancelled, scheduled -> pending
 -- KEYS     active pending
 -- ARGV     ticket retention
 -- answers  {"released"}

@@ -1,9 +1,10 @@
 -- remove: delete a job that nobody holds, with everything that belongs to it.
--- moves    pending -> (gone), scheduled -> (gone), completed -> (gone), dead -> (gone), cancelled -> (gone)
+-- moves    pending -> (gone), scheduled -> (gone), completed -> (gone), dead -> (gone), cancelled -> (gone),
+-- moves    scheduled -> pending
 -- KEYS     job pending schedule active completed dead cancelled expiry
 -- ARGV     id
 -- answers  {"removed"} | {"missing"}
--- include  queue checks ids now_ms rows finish
+-- include  queue checks ids now_ms rows bell finish
 
 q.pending, q.schedule, q.active, q.completed = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 q.dead, q.cancelled, q.expiry = KEYS[6], KEYS[7], KEYS[8]
@@ -16,6 +17,8 @@ local row = read_row(id)
 if redis.call('ZSCORE', q.active, id) and row then
   return redis.error_reply('EMQSTATE remove active')
 end
+listen()
+redis.call('ZCARD', q.parked)
 local found = row ~= nil
 for _, set in ipairs(sets) do
   found = redis.call('ZSCORE', set, id) and true or found

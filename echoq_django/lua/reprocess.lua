@@ -3,7 +3,7 @@
 -- KEYS     job pending completed dead cancelled expiry wake meta
 -- ARGV     id
 -- answers  {"pending"} | {"missing"}
--- include  queue checks ids now_ms rows bell place
+-- include  queue checks ids now_ms rows bell place unique
 
 q.pending, q.completed, q.dead, q.cancelled = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 q.expiry, q.wake, q.meta = KEYS[6], KEYS[7], KEYS[8]
@@ -32,5 +32,16 @@ place(id, number_of(row, PRIORITY))
 redis.call('HDEL', KEYS[1], 'failures', 'stalled', 'cancel', 'reason', 'result', 'progress', 'unknown_since',
   'last_error')
 redis.call('HSET', KEYS[1], 'state', 'pending', 'uncounted', row[ATTEMPTS])
+if row[EXPIRES] then
+  redis.call('HSET', KEYS[1], 'expires_at', digits(math.min(now_ms + tonumber(row[EXPIRES]), LARGEST)))
+end
+local _, _, ttl, key = read_unique(row[UNIQUE])
+if key then
+  row[UNIQUE_UNTIL] = ttl > 0 and digits(now_ms + ttl)
+  if ttl > 0 then
+    redis.call('HSET', KEYS[1], 'unique_until', row[UNIQUE_UNTIL])
+  end
+  take_back(row)
+end
 ring()
 return {'pending'}

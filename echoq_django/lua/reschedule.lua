@@ -28,6 +28,10 @@ local score = price(mode, tonumber(value))
 local earlier = rings_earlier(score)
 
 redis.call('ZADD', q.schedule, 'XX', digits(score), id)
+local expires = whole(redis.call('HGET', job, 'expires'), 1)
+if expires then
+  redis.call('HSET', job, 'expires_at', digits(math.min(score + expires, LARGEST)))
+end
 if earlier then
   ring()
 end

@@ -1,5 +1,5 @@
 -- retry: give a job in hand back after an error; dead when its attempts are used up (EchoMQ: retry).
--- moves    active -> scheduled, active -> dead, active -> cancelled
+-- moves    active -> scheduled, active -> dead, active -> cancelled, scheduled -> pending
 -- KEYS     active schedule dead
 -- ARGV     ticket delay_ms error retention
 -- answers  {"retried"}

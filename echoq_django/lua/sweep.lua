@@ -1,5 +1,5 @@
 -- sweep: release, uncounted, the jobs that an executor or a child owns and nobody has in hand.
--- moves    active -> pending, active -> cancelled
+-- moves    active -> pending, active -> cancelled, scheduled -> pending
 -- KEYS     active pending wake meta
 -- ARGV     owner offset limit retention keep...
 -- answers  {"swept", released, next offset or -1}; call again from the next offset

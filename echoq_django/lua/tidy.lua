@@ -1,9 +1,9 @@
 -- tidy: trim jobs that ended long ago or are too many; forget workers silent for three leases and children without one.
--- moves    completed -> (gone), dead -> (gone), cancelled -> (gone)
+-- moves    completed -> (gone), dead -> (gone), cancelled -> (gone), scheduled -> pending
 -- KEYS     completed dead cancelled expiry meta workers
 -- ARGV     limit retention
 -- answers  {"tidied", rows trimmed}
--- include  queue checks now_ms rows finish trim roster
+-- include  queue checks now_ms rows bell finish trim roster
 
 q.completed, q.dead, q.cancelled, q.expiry = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 q.meta, q.workers = KEYS[5], KEYS[6]
@@ -16,6 +16,7 @@ if wrong then
   return wrong
 end
 touch_sets()
+listen()
 local listed = redis.call('HGETALL', q.workers)
 
 local trimmed = trim_expired(limit)

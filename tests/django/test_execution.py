@@ -197,7 +197,7 @@ def test_a_call_that_no_longer_fits_its_function_is_tried_again(hands, store):
 def test_a_task_steers_by_what_it_raises(hands, store, clock, error, row, error_line, due_ms):
     found = facts(run(hands, store, raising(error)))
 
-    assert found.pop("attempts") == "1"
+    assert (found.pop("attempts"), found.pop("attached")) == ("1", "log")
     if error_line is not None:
         assert found.pop("last_error").startswith(f"echoq_django.errors.{error_line}")
     assert found == row

@@ -445,7 +445,7 @@ def test_checkpoint_extends_the_lease_and_stores_progress_and_notes(store, hands
     assert leases == [1_050_000]
     assert job.refresh().progress == {"done": 1, "of": timedelta(seconds=3)}
     log = store.client.lrange(store.key("default", f"job:{job.id}:log"), 0, -1)
-    assert [json.loads(note)["note"] for note in log] == ["half \0 way", ""]
+    assert [json.loads(entry).get("note") for entry in log] == ["half \0 way", "", None]
     assert store.row(job)["attached"] == "log"
 
 

@@ -20,6 +20,7 @@ def test_bury_ends_a_job_whatever_attempts_are_left(queue, redis_state):
         "failures": "1",
         "reason": "failed",
         "last_error": "no such customer",
+        "attached": "log",
     }
     assert redis_state.totals == {"dead": 1}
     assert redis_state.bells == 0

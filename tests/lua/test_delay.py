@@ -26,6 +26,7 @@ def test_delay_sends_a_job_back_to_the_schedule(queue, redis_state, mode, value,
         "failures": "1",
         "stalled": "1",
         "uncounted": "1",
+        "attached": "log",
     }
 
 

@@ -9,10 +9,13 @@ from echoq_django import scripts
 from echoq_django.errors import EchoQError
 from echoq_django.records import NewJob, Settlement
 
-IDS = [f"JOB_{letter}" for letter in "abcdef"]
+IDS = [f"JOB_{letter}" for letter in "abcdefghij"]
 CHILDREN = ("worker:0:1", "worker:1:1")
-SETTLEMENTS = ("complete", "retry", "delay", "unknown", "release", "stall", "bury", "cancel")
-SETS = ("pending", "active", "schedule", "completed", "dead", "cancelled")
+SETTLEMENTS = ("complete", "retry", "overrun", "delay", "unknown", "release", "interrupt", "stall", "bury", "cancel")
+SETS = ("pending", "active", "schedule", "completed", "dead", "cancelled", "parked")
+KEYS = ("a", "b")
+WAITING = {"scheduled", "pending"}
+SCOPES = {"queued": WAITING, "active": WAITING | {"active"}, "exists": None}
 ENDED = {"completed", "dead", "cancelled"}
 NEW, GONE = "(new)", "(gone)"
 
@@ -39,8 +42,10 @@ class Walk:
     def __init__(self, queue, redis_state, seed):
         self.queue, self.redis_state = queue, redis_state
         self.random = random.Random(seed)
+        self.is_dense = seed % 2 == 1  # one key, so that much is parked and replaced
         self.now = 1_000_000
         self.tickets = []
+        self.parkings = 0
         self.before = self.look()
 
     def look(self):
@@ -49,16 +54,47 @@ class Walk:
             for name in SETS:
                 pipeline.zrange(self.redis_state.key(name), 0, -1)
             for job_id in IDS:
-                pipeline.hmget(self.redis_state.key(f"job:{job_id}"), "state", "attempts")
+                pipeline.hmget(
+                    self.redis_state.key(f"job:{job_id}"), "state", "attempts", "after", "unique", "unique_until"
+                )
+            for key in KEYS:
+                pipeline.mget(self.redis_state.key(f"unique:{key}"), self.redis_state.key(f"unique-next:{key}"))
             replies = pipeline.execute()
         found = {}
-        for job_id, (text, attempts) in zip(IDS, replies[len(SETS) :], strict=True):
+        rows = dict(zip(IDS, replies[len(SETS) :], strict=False))
+        for job_id, (text, attempts, after, *_) in rows.items():
             sets = [name for name, ids in zip(SETS, replies, strict=False) if job_id.encode() in ids]
             state = NEW if text is None else text.decode()
             expected = [] if state == NEW else ["schedule" if state == "scheduled" else state]
-            assert sets == expected, f"{job_id} is in {sets} and its row says {state}"
+            assert sets == (["parked"] if after else expected), f"{job_id} is in {sets} and its row says {state}"
             found[job_id] = (state, -1 if attempts is None else int(attempts))
+        for key, (owner, parked) in zip(KEYS, replies[-len(KEYS) :], strict=True):
+            self.look_at_key(key, owner, parked, rows)
+        for job_id, row in rows.items():
+            self.look_at_parked(job_id, row, rows)
         return found
+
+    def look_at_key(self, key, owner, parked, rows):
+        """Hold that no key outlives its job, nor the job's stay in the scope, unless its ttl has passed."""
+        if owner is not None:
+            state, _, after, unique, until = rows[owner.decode()]
+            assert unique is not None, f"{owner} holds {key} and its row does not say so"
+            scope, *_, own = unique.decode().split()
+            states = SCOPES[scope]
+            is_over = until is not None and int(until) <= self.now
+            assert own == key
+            assert after is None
+            assert is_over or states is None or state.decode() in states, f"{owner} is {state} and holds {unique}"
+        if parked is not None:
+            assert rows[parked.decode()][2] is not None, f"{parked} is said to be parked"
+
+    def look_at_parked(self, job_id, row, rows):
+        """Hold that what is parked has an owner that will end."""
+        if row[2] is not None:
+            self.parkings += 1
+            state = rows[row[2].decode()][0]
+            assert state is not None, f"{job_id} is parked behind nobody"
+            assert state.decode() in WAITING | {"active"}, f"{job_id} is parked behind a job that is {state}"
 
     def step(self):
         verb, call = self.choose()
@@ -95,6 +131,15 @@ class Walk:
         ms = pick([0, 1, 50, 500])
         held, token = ticket.split(":")
         fields = pick([(), (("max_attempts", "2"),), (("retain", "0"),), (("retain", "60,,0"),)])
+        if self.random.random() < 0.3:
+            fields = (("expires", pick(["1", "100"])), *fields)
+        if self.random.random() < 0.5:
+            mode = pick(["keep_last", "replace"] if self.is_dense else ["return", "extend", "replace", "keep_last"])
+            scope = pick(["active", "exists"] if self.is_dense else list(SCOPES))
+            text = f"{scope} {mode} {pick([0, 60])} {KEYS[0] if self.is_dense else pick(KEYS)}"
+            fields = (("unique", text), *fields)
+            if self.random.random() < 0.5:  # more often a new one
+                job_id = pick([one for one in IDS if self.before[one][0] == NEW] or IDS)
         new = NewJob(id=job_id, payload=b"x", priority=pick([0, 0, 5, -5]), fields=fields)
         later = NewJob(id=other, payload=b"x", delay_ms=ms)
         calls = {
@@ -130,8 +175,11 @@ class Walk:
             "page": lambda: queue.page("dead"),
             "probe": lambda: queue.probe("worker"),
             "running": queue.running,
+            "deaths": queue.deaths,
+            "unique_owner": lambda: queue.unique_owner(pick(KEYS)),
+            "free_unique": lambda: queue.free_unique(pick(KEYS)),
         }
-        busy = ["exchange", "exchange", "enqueue", "claim", "complete", "join", "resume"]
+        busy = ["exchange", "exchange", "enqueue", "enqueue", "enqueue_many", "claim", "complete", "join", "resume"]
         verb = pick(busy if self.random.random() < 0.5 else list(calls))
         if self.random.random() < 0.3:
             self.now += pick([1, 60, 150])
@@ -168,7 +216,11 @@ def test_every_job_is_in_the_one_set_that_its_row_names(queue, redis_state, conf
         queue.join(child, 1)
     walk = Walk(queue, redis_state, seed)
 
-    seen = {walk.step() for _ in range(600)}
+    seen = {walk.step() for _ in range(1_500)}
 
     assert seen == set(scripts.names())
     assert redis_state.totals["completed"] > 5
+    assert redis_state.totals["expired"] > 0
+    if walk.is_dense:
+        assert redis_state.totals["replaced"] > 0
+        assert walk.parkings > 0

@@ -17,6 +17,7 @@ def test_reap_returns_a_job_whose_lease_ran_out(queue, redis_state):
         "attempts": "1",
         "payload": "payload of JOB_late",
         "stalled": "1",
+        "attached": "log",
     }
     assert redis_state.totals == {"stalled": 1}
     with redis_state.unchanged():

@@ -22,6 +22,7 @@ def test_retry_puts_a_job_back_to_the_schedule(queue, redis_state, delay_ms, sco
         "max_attempts": "9",
         "failures": "4",
         "last_error": "boom",
+        "attached": "log",
     }
     assert redis_state.totals == {"retried": 1}
 

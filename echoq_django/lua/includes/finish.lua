@@ -1,7 +1,7 @@
 -- finish: how a job ends, how long its row is kept, and how it goes.
--- include  queue checks now_ms rows totals
+-- include  queue checks now_ms rows bell place totals unique
 -- constants  DEFAULT_RETENTION='86400000,2592000000,86400000,10000,100000,10000'
--- defines  touch_sets read_retention finish forget bury_broken POSITION keep_ms keep_count
+-- defines  touch_sets read_retention finish forget expire bury_broken POSITION keep_ms keep_count
 
 local POSITION = {completed = 1, dead = 2, cancelled = 3}
 local keep_ms, keep_count
@@ -15,6 +15,7 @@ local function touch_sets()
   redis.call('ZCARD', q.dead)
   redis.call('ZCARD', q.cancelled)
   redis.call('ZCARD', q.expiry)
+  redis.call('ZCARD', q.parked)
 end
 
 -- Takes the retention that a caller sent: `completed,dead,cancelled` in ms, then the three in rows; a default of ours
@@ -36,12 +37,16 @@ end
 local function forget(gone)
   local keys = {}
   for _, row in ipairs(gone) do
-    keys[#keys + 1] = row_key(row.id)
     if row[ATTACHED] then
       for part in string.gmatch(row[ATTACHED], '[%w-]+') do
-        keys[#keys + 1] = row_key(row.id) .. ':' .. part
+        if part == 'unique' then
+          let_go(read_row(row.id) or row)
+        else
+          keys[#keys + 1] = row_key(row.id) .. ':' .. part
+        end
       end
     end
+    keys[#keys + 1] = row_key(row.id)
     if #keys > 900 then
       redis.call('UNLINK', unpack(keys))
       keys = {}
@@ -62,7 +67,11 @@ local function finish(row, state, ...)
     ms = own or ms
   end
   count(state)
-  if ms == 0 or keep_count[state] == 0 then
+  local is_kept = ms > 0 and keep_count[state] > 0
+  if row[UNIQUE] or row[AFTER] then
+    let_go(row, is_kept and read_unique(row[UNIQUE]) == 'exists')
+  end
+  if not is_kept then
     if row[ATTACHED] then
       forget({row})
     else
@@ -75,6 +84,12 @@ local function finish(row, state, ...)
     redis.call('ZADD', q.expiry, digits(now_ms + ms), row.id)
   end
   redis.call('HSET', row_key(row.id), 'state', state, ...)
+end
+
+-- Ends a job that has left the sets it was in and was not begun in time.
+local function expire(row)
+  count('expired')
+  finish(row, 'cancelled', 'reason', 'expired')
 end
 
 -- Buries a job whose row cannot be used, from wherever it is. What was there is kept as `job:<id>:broken` when it is

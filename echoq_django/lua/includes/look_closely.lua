@@ -2,9 +2,8 @@
 -- include  queue checks ids rows
 -- defines  look_closely
 
--- Answers 'sound' with attempts, payload, the fields to hand out and whether the job has stalled before, `handed`
--- naming the fields; or 'broken' with the row and its fault; or 'ghost' for an id without a row or one that is
--- elsewhere. Reads only.
+-- Answers 'sound' with attempts, payload, the fields to hand out and the row, `handed` naming the fields; or 'broken'
+-- with the row and its fault; or 'ghost' for an id without a row or one that is elsewhere. Reads only.
 local function look_closely(id, handed)
   local row = read_row(id)
   if not row then
@@ -31,5 +30,5 @@ local function look_closely(id, handed)
       fields = fields .. (fields == '' and '' or ',') .. handed[i] .. value
     end
   end
-  return 'sound', row[ATTEMPTS], payload, fields, row[STALLED] and row[STALLED] ~= '0'
+  return 'sound', row[ATTEMPTS], payload, fields, row
 end

@@ -3,7 +3,7 @@
 -- defines  promote_due
 
 -- Moves up to `limit` jobs, oldest score first; answers how many were due. An id without a row is dropped and counted,
--- as is one whose row says that it is elsewhere (EchoMQ's native promote).
+-- as is one whose row says that it is elsewhere (EchoMQ's native promote). What has expired is cancelled.
 local function promote_due(limit)
   local ids = redis.call('ZRANGE', q.schedule, '-inf', now_text, 'BYSCORE', 'LIMIT', 0, limit)
   if #ids == 0 then
@@ -13,8 +13,12 @@ local function promote_due(limit)
 
   redis.call('ZREM', q.schedule, unpack(ids))
   for _, row in ipairs(rows) do
-    place(row.id, number_of(row, PRIORITY))
-    redis.call('HSET', row_key(row.id), 'state', 'pending')
+    if has_expired(row) then
+      expire(row)
+    else
+      place(row.id, number_of(row, PRIORITY))
+      redis.call('HSET', row_key(row.id), 'state', 'pending')
+    end
   end
   bury_rest(broken, strays)
   if #rows > 0 then

@@ -1,8 +1,9 @@
 -- rows: a job's row, read and checked before anything is written.
--- include  queue checks
+-- include  queue checks now_ms
 -- constants  STATE=1 ATTEMPTS=2 UNCOUNTED=3 FAILURES=4 STALLED=5 MAX_ATTEMPTS=6 PRIORITY=7 BACKOFF=8 TIMEOUT=9
--- constants  UNKNOWN_SINCE=10 RETAIN=11 ATTACHED=12 REASON=13 CANCEL=14 GROUP=15 DEFAULT_MAX_ATTEMPTS=3
--- defines  read_row read_to_drop number_of fault_of budget_spent is_elsewhere
+-- constants  ON_ERROR=10 UNKNOWN_SINCE=11 RETAIN=12 ATTACHED=13 REASON=14 CANCEL=15 GROUP=16 EXPIRES=17 EXPIRES_AT=18
+-- constants  UNIQUE=19 UNIQUE_UNTIL=20 AFTER=21 DEFAULT_MAX_ATTEMPTS=3
+-- defines  read_row read_to_drop number_of fault_of budget_spent has_expired is_elsewhere attach
 
 local STATES = {scheduled = 1, pending = 1, active = 1, completed = 1, dead = 1, cancelled = 1}
 local LIVE = {scheduled = 'schedule', pending = 'pending', active = 'active'}
@@ -26,8 +27,8 @@ end
 -- The fields of a row by the numbers above, with its `id`, but for the payload.
 local function read_row(id)
   return as_row(id, redis.pcall('HMGET', row_key(id), 'state', 'attempts', 'uncounted', 'failures', 'stalled',
-    'max_attempts', 'priority', 'backoff', 'timeout', 'unknown_since', 'retain', 'attached', 'reason', 'cancel',
-    'group'))
+    'max_attempts', 'priority', 'backoff', 'timeout', 'on_error', 'unknown_since', 'retain', 'attached', 'reason',
+    'cancel', 'group', 'expires', 'expires_at', 'unique', 'unique_until', 'after'))
 end
 
 -- As read_row, with what a removal needs.
@@ -85,8 +86,20 @@ local function fault_of(row)
   if row[TIMEOUT] and not whole(row[TIMEOUT], 1) then
     return 'timeout is not a whole number of 1 or more'
   end
+  if row[ON_ERROR] and string.find(row[ON_ERROR], '[,=]') then
+    return 'on_error has a comma or an equals sign'
+  end
   if row[UNKNOWN_SINCE] and not whole(row[UNKNOWN_SINCE], 0) then
     return 'unknown_since is not a whole number'
+  end
+  if row[EXPIRES] and not whole(row[EXPIRES], 1) then
+    return 'expires is not a whole number of 1 or more'
+  end
+  if row[EXPIRES_AT] and not whole(row[EXPIRES_AT], 0) then
+    return 'expires_at is not a whole number'
+  end
+  if row[UNIQUE_UNTIL] and not whole(row[UNIQUE_UNTIL], 0) then
+    return 'unique_until is not a whole number'
   end
   return nil
 end
@@ -94,6 +107,21 @@ end
 -- Whether a job whose claims so far are `attempts` may not be begun again.
 local function budget_spent(row)
   return tonumber(row[ATTEMPTS]) - number_of(row, UNCOUNTED) >= number_of(row, MAX_ATTEMPTS, DEFAULT_MAX_ATTEMPTS)
+end
+
+-- Whether it is too late to begin a job.
+local function has_expired(row)
+  return row[EXPIRES_AT] and tonumber(row[EXPIRES_AT]) <= now_ms
+end
+
+-- Notes in a row that something goes with it: `job:<id>:<part>`, or the unique key that it names.
+local function attach(row, part)
+  local listed = row[ATTACHED]
+  if listed and string.find(',' .. listed .. ',', ',' .. part .. ',', 1, true) then
+    return
+  end
+  row[ATTACHED] = listed and listed .. ',' .. part or part
+  redis.call('HSET', row_key(row.id), 'attached', row[ATTACHED])
 end
 
 -- Whether a member of the set of `state` has no business there: its row says that it has ended, or that it is live in

@@ -1,5 +1,5 @@
 -- settle: how a holder gives jobs back, each under its own token.
--- include  queue checks now_ms rows bell place totals finish
+-- include  queue checks now_ms rows bell place totals unique finish
 -- defines  judge check_settlement apply
 
 -- Reads what a settlement is about and whether its holder may give it. Answers the row, or nil and a word of NOT_HELD,
@@ -28,13 +28,37 @@ local function judge(verb, id, token, lease)
     if row[STATE] == 'pending' or row[STATE] == 'scheduled' or (row[STATE] == 'dead' and row[REASON] == 'stalled') then
       -- The job left this holder's hands by stalling and nobody has claimed it since; unless no run of it counts any
       -- more: it was handed back, or is to run anew.
-      if token ~= redis.call('HGET', row_key(id), 'uncounted') then
+      if token ~= '0' and token ~= redis.call('HGET', row_key(id), 'uncounted') then
         row.late = true
         return row
       end
     end
   end
   return nil, 'not_active'
+end
+
+-- Adds to the log of a job how an attempt ended, with the first line of its error; the latest 50 entries are kept.
+local function log_attempt(row, outcome, text)
+  local key = row_key(row.id)
+  local facts = redis.call('HMGET', key, 'started_at', 'owner')
+  local function json(value)
+    return '"' .. string.gsub(value, '[%c"\\]', function(char)
+      return string.format('\\u%04x', string.byte(char))
+    end) .. '"'
+  end
+  local entry = '{"attempt":' .. row[ATTEMPTS] .. ',"began":' .. (whole(facts[1], 0) and facts[1] or 'null')
+    .. ',"ended":' .. now_text .. ',"outcome":"' .. outcome .. '","worker":' .. json(facts[2] or '')
+  if text then
+    local line = string.match(text, '^[^\n]*')
+    if #line > 500 then
+      line = string.gsub(string.sub(line, 1, 500), '[\192-\255][\128-\191]*$', '') .. '...'
+    end
+    entry = entry .. ',"error":' .. json(line)
+  end
+  if type(redis.pcall('RPUSH', key .. ':log', entry .. '}')) == 'number' then
+    redis.call('LTRIM', key .. ':log', -50, -1)
+    attach(row, 'log')
+  end
 end
 
 local function forget_unknown(row)
@@ -53,6 +77,9 @@ local function back_to_pending(row, field, name)
   place(row.id, number_of(row, PRIORITY))
   redis.call('HSET', row_key(row.id), 'state', 'pending', name, digits(number_of(row, field) + 1))
   ring()
+  if row[UNIQUE] then
+    take_back(row)
+  end
 end
 
 local function back_to_schedule(row, delay_ms, ...)
@@ -62,6 +89,9 @@ local function back_to_schedule(row, delay_ms, ...)
   redis.call('HSET', row_key(row.id), 'state', 'scheduled', ...)
   if earlier then
     ring()
+  end
+  if row[UNIQUE] then
+    take_back(row)
   end
 end
 
@@ -81,6 +111,9 @@ local function apply(verb, row, number, text)
       redis.call('ZREM', q.expiry, row.id)
       redis.call('HDEL', row_key(row.id), 'reason', 'last_error')
     end
+    if row[ATTACHED] and string.find(row[ATTACHED], 'log', 1, true) then
+      log_attempt(row, 'completed')
+    end
     if text ~= '' then
       end_as(row, 'completed', 'result', text)
     else
@@ -88,24 +121,37 @@ local function apply(verb, row, number, text)
     end
 
   elseif verb == 'bury' then
+    log_attempt(row, 'dead', text)
     end_as(row, 'dead', 'failures', raised(row, FAILURES), 'reason', 'failed', 'last_error', text)
 
   elseif verb == 'cancel' then
-    end_as(row, 'cancelled', 'reason', text)
+    if text == 'expired' then -- In hand, and not begun in time.
+      expire(row)
+    else
+      log_attempt(row, 'cancelled')
+      end_as(row, 'cancelled', 'reason', text)
+    end
 
-  elseif verb == 'retry' then -- EchoMQ: retry. An attempt that raised: later again, or dead when the budget is spent.
+  -- EchoMQ: retry. An attempt that raised: later again, or dead when the budget is spent. `overrun` is one that its
+  -- worker had to end; with -1 for the delay it is not tried again.
+  elseif verb == 'retry' or verb == 'overrun' then
     if row[CANCEL] then
+      log_attempt(row, 'cancelled', text)
       end_as(row, 'cancelled', 'failures', raised(row, FAILURES), 'last_error', text, 'reason', 'cancelled')
-    elseif budget_spent(row) then
-      end_as(row, 'dead', 'failures', raised(row, FAILURES), 'last_error', text, 'reason', 'failed')
+    elseif budget_spent(row) or number < 0 then
+      log_attempt(row, 'dead', text)
+      end_as(row, 'dead', 'failures', raised(row, FAILURES), 'last_error', text,
+        'reason', verb == 'retry' and 'failed' or 'overrun')
     else
       count('retried')
+      log_attempt(row, 'retried', text)
       forget_unknown(row)
       back_to_schedule(row, number, 'failures', raised(row, FAILURES), 'last_error', text)
     end
 
   elseif verb == 'stall' then -- Cut short by a lost worker; `number` is how often that may happen.
     count('stalled')
+    log_attempt(row, 'stalled')
     local stalled = number_of(row, STALLED) + 1
     if row[CANCEL] then
       end_as(row, 'cancelled', 'stalled', digits(stalled), 'reason', 'cancelled')
@@ -117,9 +163,13 @@ local function apply(verb, row, number, text)
     end
 
   elseif row[CANCEL] then
+    if verb == 'delay' or verb == 'interrupt' then
+      log_attempt(row, 'cancelled')
+    end
     end_as(row, 'cancelled', 'reason', 'cancelled')
 
   elseif verb == 'interrupt' then -- Cut short by a stop: nothing counted, unless that was its last attempt.
+    log_attempt(row, 'interrupted')
     if budget_spent(row) then
       end_as(row, 'dead', 'reason', 'stopped', 'last_error', 'the worker was stopped while the job ran')
     else
@@ -127,6 +177,7 @@ local function apply(verb, row, number, text)
     end
 
   elseif verb == 'delay' then -- EchoMQ: delay. Back to the schedule, nothing counted.
+    log_attempt(row, 'snoozed')
     forget_unknown(row)
     back_to_schedule(row, number, 'uncounted', raised(row, UNCOUNTED))
 
@@ -143,9 +194,10 @@ local function apply(verb, row, number, text)
   end
 end
 
--- The verbs, and whether they need a number.
+-- The verbs, and whether they need a number: 2 for one that may be -1.
 local VERBS = {
   complete = 0, bury = 0, cancel = 0, release = 0, interrupt = 0, retry = 1, delay = 1, unknown = 1, stall = 1,
+  overrun = 2,
 }
 
 -- Why a settlement is malformed, as an error; nil when it is sound.
@@ -154,9 +206,10 @@ local function check_settlement(where, verb, id, number, text)
     return redis.error_reply('EMQKIND ' .. where .. 'ticket must be a job id, a colon and the token')
   end
   if not VERBS[verb] then
-    return refuse(where .. 'verb', 'must be complete, retry, delay, unknown, release, interrupt, stall, bury or cancel')
+    return refuse(where .. 'verb',
+      'must be complete, retry, overrun, delay, unknown, release, interrupt, stall, bury or cancel')
   end
-  if VERBS[verb] == 1 and not whole(number, 0, LARGEST - from_ms) then
+  if VERBS[verb] > 0 and not whole(number, 1 - VERBS[verb], LARGEST - from_ms) then
     return refuse(where .. 'number', 'must be a whole number, 0 or more')
   end
   if verb == 'unknown' and not whole(text, 0) then

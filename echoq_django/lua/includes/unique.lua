@@ -1,0 +1,101 @@
+-- unique: keys that one job at a time may hold, and calls that are parked until their owner has ended.
+-- include  queue checks now_ms rows bell place
+-- defines  read_unique id_in holder_of let_go take_back unpark
+
+-- A row's `unique` is what its producer sent: `<scope> <on_duplicate> <ttl in ms or 0> <key>`. `unique:<key>` holds the
+-- owner's id; a holder that is in no state of its scope, or whose `unique_until` has come, holds nothing.
+local SCOPES = {
+  queued = {scheduled = 1, pending = 1},
+  active = {scheduled = 1, pending = 1, active = 1},
+  exists = {scheduled = 1, pending = 1, active = 1, completed = 1, dead = 1, cancelled = 1},
+}
+
+-- The scope, mode, ttl and key of a text, or nil.
+local function read_unique(text)
+  local scope, mode, ttl, key = string.match(text or '', '^(%a+) ([%a_]+) (%d+) (.+)$')
+  if SCOPES[scope] then
+    return scope, mode, tonumber(ttl), key
+  end
+end
+
+-- What a key of this kind holds; nil for one that is missing or foreign.
+local function id_in(kind, key)
+  local id = redis.pcall('GET', q[kind .. key])
+  return type(id) == 'string' and id or nil
+end
+
+-- The row of the job that holds a key, or nil.
+local function holder_of(key)
+  local id = id_in('unique:', key)
+  local row = id and read_row(id)
+  if not row or fault_of(row) then
+    return nil
+  end
+  local scope, _, _, own = read_unique(row[UNIQUE])
+  if own ~= key or not SCOPES[scope][row[STATE]] or row[AFTER]
+    or (row[UNIQUE_UNTIL] and tonumber(row[UNIQUE_UNTIL]) <= now_ms) then
+    return nil
+  end
+  return row
+end
+
+-- Lets a parked job wait for a worker, or for its time; it takes its key over if that is free.
+local function unpark(row)
+  local _, _, _, key = read_unique(row[UNIQUE])
+  local row_at = row_key(row.id)
+  if key then
+    if id_in('unique-next:', key) == row.id then
+      redis.call('DEL', q['unique-next:' .. key])
+    end
+    if not holder_of(key) then
+      redis.call('SET', q['unique:' .. key], row.id)
+    end
+  end
+  local due = redis.call('HGET', row_at, 'due')
+  redis.call('ZREM', q.parked, row.id)
+  redis.call('HDEL', row_at, 'after', 'due')
+  if due and whole(due, 0) and tonumber(due) > now_ms then
+    local earlier = rings_earlier(tonumber(due))
+    redis.call('ZADD', q.schedule, due, row.id)
+    if earlier then
+      ring()
+    end
+  else
+    place(row.id, number_of(row, PRIORITY))
+    redis.call('HSET', row_at, 'state', 'pending')
+    ring()
+  end
+end
+
+-- Takes its key from a job that has left its scope; what is parked behind the job takes over. `keeps` when the row
+-- stays and its scope is `exists`.
+local function let_go(row, keeps)
+  if row[AFTER] then
+    redis.call('ZREM', q.parked, row.id)
+    redis.call('HDEL', row_key(row.id), 'after', 'due')
+  end
+  local _, _, _, key = read_unique(row[UNIQUE])
+  if not key then
+    return
+  end
+  local next_id = id_in('unique-next:', key)
+  local parked = next_id and next_id ~= row.id and read_row(next_id)
+  local is_over = parked and parked[AFTER] == row.id and not fault_of(parked)
+  if next_id == row.id then
+    redis.call('DEL', q['unique-next:' .. key])
+  end
+  if (is_over or not keeps) and id_in('unique:', key) == row.id then
+    redis.call('DEL', q['unique:' .. key])
+  end
+  if is_over then
+    unpark(parked)
+  end
+end
+
+-- A job that waits again takes its key back, if that is free and its time has not come.
+local function take_back(row)
+  local _, _, _, key = read_unique(row[UNIQUE])
+  if key and not (row[UNIQUE_UNTIL] and tonumber(row[UNIQUE_UNTIL]) <= now_ms) and not holder_of(key) then
+    redis.call('SET', q['unique:' .. key], row.id)
+  end
+end
