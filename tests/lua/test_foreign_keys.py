@@ -8,17 +8,23 @@ from echoq_django.records import NewJob, Settlement
 CHILD = "worker:0:1"
 KINDS = (
     "pending", "schedule", "active", "completed", "dead", "cancelled", "expiry",
-    "wake", "meta", "workers", "metrics:totals",
+    "wake", "meta", "workers", "metrics:totals", "parked", "unique:k", "unique-next:k",
 )  # fmt: skip
 
 NEW = NewJob(id="JOB_new", payload=b"x")
 LATER = NewJob(id="JOB_later", payload=b"x", delay_ms=5)
+GUARDED = NewJob(id="JOB_new", payload=b"x", fields=(("unique", "active keep_last 5 k"), ("expires", "5")))
 EXCHANGE = {"lease_ms": 30_000, "limit": 10}
 
 VERBS = {
     "enqueue": lambda queue: queue.enqueue(NEW),
     "enqueue later": lambda queue: queue.enqueue(LATER),
+    "enqueue guarded": lambda queue: queue.enqueue(GUARDED),
     "enqueue_many": lambda queue: queue.enqueue_many([NEW, LATER]),
+    "enqueue_many, guarded": lambda queue: queue.enqueue_many([LATER, GUARDED]),
+    "deaths": lambda queue: queue.deaths(),
+    "unique_owner": lambda queue: queue.unique_owner("k"),
+    "free_unique": lambda queue: queue.free_unique("k"),
     "enqueue_many, later first": lambda queue: queue.enqueue_many([LATER, NEW]),
     "schedule": lambda queue: queue.schedule("JOB_new", b"x", mode="in", value=5),
     "reschedule": lambda queue: queue.reschedule("JOB_due", run_at_ms=5),
