@@ -55,8 +55,11 @@ local function log_attempt(row, outcome, text)
     end
     entry = entry .. ',"error":' .. json(line)
   end
-  if type(redis.pcall('RPUSH', key .. ':log', entry .. '}')) == 'number' then
-    redis.call('LTRIM', key .. ':log', -50, -1)
+  local length = redis.pcall('RPUSH', key .. ':log', entry .. '}')
+  if type(length) == 'number' then
+    if length > 50 then
+      redis.call('LTRIM', key .. ':log', -50, -1)
+    end
     attach(row, 'log')
   end
 end
