@@ -23,6 +23,7 @@ from echoq_django.errors import (
 from echoq_django.jobs import Job, Queue, RunningJob, aget_job, current_job, get_job
 from echoq_django.states import JobState
 from echoq_django.tasks import Call, Task, aenqueue_many, enqueue_many, task
+from echoq_django.uniques import Unique
 
 __all__ = [
     "Call",
@@ -50,6 +51,7 @@ __all__ = [
     "RunningJob",
     "Snooze",
     "Task",
+    "Unique",
     "UnknownTask",
     "WrongState",
     "aenqueue_many",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import replace
 from functools import update_wrapper
 from itertools import chain
+from types import MappingProxyType
 from typing import (
+    TYPE_CHECKING,
     Any,
     Concatenate,
     Final,
@@ -18,7 +19,6 @@ from typing import (
     NamedTuple,
     ParamSpec,
     Protocol,
-    TypedDict,
     TypeVar,
     Unpack,
     cast,
@@ -28,93 +28,59 @@ from typing import (
 from echoq_django import backoff as policies
 from echoq_django import ids, registry
 from echoq_django.backoff import Backoff, whole_ms
-from echoq_django.conf import OUTCOMES, Settings, settings
+from echoq_django.conf import MAX_INTEGER, Settings, settings
 from echoq_django.connections import LOST
 from echoq_django.errors import EchoQError, EnqueueFailed, PayloadTooLarge, QueueBroken
 from echoq_django.jobs import Job, RunningJob, current_job, in_thread, instant_ms
-from echoq_django.keys import check_queue_name
+from echoq_django.options import (
+    CALL_OPTIONS,
+    TASK_OPTIONS,
+    CallOptions,
+    Length,
+    Names,
+    Options,
+    Retain,
+    known_options,
+    retain_field,
+)
 from echoq_django.payloads import encode_envelope
 from echoq_django.queues import Queue
 from echoq_django.records import Enqueued, NewJob
+from echoq_django.signatures import Parameters
 from echoq_django.states import JobState
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from echoq_django.error_rules import ErrorClasses, ErrorRules
+    from echoq_django.uniques import Unique
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Length = float | timedelta
-Retain = Length | Mapping[str, Length]
-
-DEFAULT_QUEUE: Final = "default"
 DEFAULT_MAX_ATTEMPTS: Final = 3
-LARGEST: Final = 2**53 - 1
-
-#: Options that a task has, that `using` can change, or that only a single call has.
-TASK_OPTIONS: Final = ("queue", "priority", "max_attempts", "backoff", "retain", "timeout")
-CALL_OPTIONS: Final = ("delay", "run_at", "job_id")
-#: Options whose names are taken and which this version does not have.
-LATER_OPTIONS: Final = (
-    "batch", "burst", "cost", "dead_on", "expires", "group", "headers", "hide", "on_commit", "outbox", "rate",
-    "retry_on", "unique",
-)  # fmt: skip
-NO_TIMEOUT_MS: Final = LARGEST
+NO_TIMEOUT_MS: Final = MAX_INTEGER
 """What a row holds for a call without a limit of a task that has one."""
-
-
-class CallOptions(TypedDict, total=False):
-    """What `using` takes."""
-
-    queue: str
-    priority: int | None
-    max_attempts: int | None
-    backoff: Backoff | None
-    retain: Retain | None
-    timeout: Length | None
-    delay: Length | None
-    run_at: datetime | None
-    job_id: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """How the jobs of a task are made; None where the queue's default, or the general one, holds."""
-
-    queue: str = DEFAULT_QUEUE
-    priority: int | None = None
-    max_attempts: int | None = None
-    backoff: Backoff | None = None
-    retain: Retain | None = None
-    timeout: Length | None = None
-    delay: Length | None = None
-    run_at: datetime | None = None
-    job_id: str | None = None
-
-    def __post_init__(self) -> None:
-        check_queue_name(self.queue)
-        if self.priority is not None:
-            _check_whole("priority", self.priority, -100, 100)
-        if self.max_attempts is not None:
-            _check_whole("max_attempts", self.max_attempts, 1, LARGEST)
-        if self.backoff is not None and not isinstance(self.backoff, Backoff):
-            raise TypeError(
-                f"backoff must be a policy, such as echoq.Fixed(ms=1_000), not {type(self.backoff).__name__}."
-            )
-        retain_field(self.retain)
-        if self.timeout is not None and whole_ms(self.timeout, name="timeout") == 0:
-            raise ValueError("timeout must be longer than zero: leave it out for no limit.")
-        if self.delay is not None and self.run_at is not None:
-            raise TypeError("A call takes delay or run_at, not both.")
-        if self.delay is not None:
-            whole_ms(self.delay, name="delay")
-        if self.run_at is not None:
-            instant_ms(self.run_at, name="run_at")
-        if self.job_id is not None:
-            ids.check_job_id(self.job_id)
 
 
 class _Plan:
     """What the options come to under one set of settings, worked out once for many calls."""
 
-    __slots__ = ("fields", "is_plain", "most_bytes", "policy", "priority", "queue", "settings", "timeout_ms")
+    __slots__ = (
+        "fields",
+        "headers",
+        "hidden",
+        "is_plain",
+        "most_bytes",
+        "policy",
+        "priority",
+        "queue",
+        "rules",
+        "settings",
+        "timeout_ms",
+        "unique",
+        "unique_head",
+    )
 
     def __init__(self, task: Task[Any, Any], current: Settings) -> None:
         options = task.options
@@ -124,27 +90,48 @@ class _Plan:
             own = getattr(options, name)
             return own if own is not None else defaults.get(name, fallback)
 
+        def choice_ms(name: str) -> int | None:
+            length = choice(name, None)
+            return None if length is None else whole_ms(length, name=name)
+
         self.settings = current
-        self.is_plain = options.delay is None and options.run_at is None and options.job_id is None
         self.queue = Queue(options.queue)
         self.priority: int = choice("priority", 0)
         self.policy: Backoff = choice("backoff", policies.DEFAULT)
+        self.timeout_ms = choice_ms("timeout")
+        self.rules: ErrorRules = options.error_rules()
         self.most_bytes = current.max_payload_bytes
-        fields: list[tuple[str, str | int]] = []
-        most = choice("max_attempts", DEFAULT_MAX_ATTEMPTS)
-        if most != DEFAULT_MAX_ATTEMPTS:
-            fields.append(("max_attempts", most))
-        retain = retain_field(choice("retain", None))
-        if retain is not None:
-            fields.append(("retain", retain))
-        if task.base is not None and self.policy != task.base.plan().policy:
-            # A worker finds the policy of the task by its name; another one travels with the job.
-            fields.append(("backoff", policies.to_text(self.policy)))
-        timeout = choice("timeout", None)
-        self.timeout_ms: int | None = None if timeout is None else whole_ms(timeout, name="timeout")
-        if task.base is not None and self.timeout_ms != task.base.plan().timeout_ms:
-            fields.append(("timeout", NO_TIMEOUT_MS if self.timeout_ms is None else self.timeout_ms))
-        self.fields = tuple(fields)
+        self.headers = options.headers or None
+        self.unique = unique = options.unique
+        self.is_plain = (unique, options.delay, options.run_at, options.job_id) == (None,) * 4
+        self.unique_head = "" if unique is None else f"{unique.scope} {unique.on_duplicate} {unique.ttl_ms} "
+        self.hidden: dict[str, bytes] = {}
+        """What the row says of hiding, which a handle must know before it has read the row."""
+        # The scripts look for `expires` here first, and for `unique`, which each call has for itself, before it.
+        rows: list[tuple[str, str | int | None]] = [
+            ("expires", choice_ms("expires")),
+            ("max_attempts", _unless(DEFAULT_MAX_ATTEMPTS, choice("max_attempts", DEFAULT_MAX_ATTEMPTS))),
+            ("retain", retain_field(choice("retain", None))),
+        ]
+        if task.base is not None:
+            # A worker finds what a task has by its name; what a changed copy has in place of it travels with the job.
+            base, names = task.base.plan(), ",".join(options.hide or ())
+            rows += [
+                ("backoff", policies.to_text(self.policy) if self.policy != base.policy else None),
+                ("timeout", _unless(base.timeout_ms or NO_TIMEOUT_MS, self.timeout_ms or NO_TIMEOUT_MS)),
+                ("on_error", self.rules.to_text() if self.rules != base.rules else None),
+                ("hide", _unless(",".join(task.base.options.hide or ()), names)),
+            ]
+            if rows[-1][1] is not None:
+                self.hidden = {"hide": names.encode()}
+        self.fields = tuple((name, value) for name, value in rows if value is not None)
+
+
+_T = TypeVar("_T")
+
+
+def _unless(general: _T, value: _T) -> _T | None:
+    return None if value == general else value
 
 
 class Task(Generic[P, R]):
@@ -159,8 +146,11 @@ class Task(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(func)
         self.base: Task[P, R] | None = None
         """The registered task that this is a changed copy of."""
-        self._parameters = _Parameters(func, name, takes_context=takes_context)
+        self._parameters = Parameters(func, name, takes_context=takes_context)
         self._plan: _Plan | None = None
+        self._key_scope = f"t:{name.replace('%', '%25').replace(':', '%3A')}:"
+        """What stands before the unique keys of its calls; no two tasks have the same."""
+        options.check_names(name, self._parameters)
 
     def __repr__(self) -> str:
         return f"<Task {self.name} on {self.options.queue}>"
@@ -186,7 +176,7 @@ class Task(Generic[P, R]):
         Takes the task options and, for the calls of this copy, `delay` or `run_at`, and `job_id`. TypeError names an
         option that there is not.
         """
-        return self._changed(replace(self.options, **_known(options, (*TASK_OPTIONS, *CALL_OPTIONS))))
+        return self._changed(replace(self.options, **known_options(options, (*TASK_OPTIONS, *CALL_OPTIONS))))
 
     def _changed(self, options: Options) -> Task[P, R]:
         changed = object.__new__(type(self))
@@ -194,6 +184,7 @@ class Task(Generic[P, R]):
         changed.options = options
         changed.base = self.base or self
         changed._plan = None
+        options.check_names(self.name, self._parameters)
         return changed
 
     def bind(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
@@ -206,11 +197,11 @@ class Task(Generic[P, R]):
 
         TypeError when the arguments do not fit the signature; TypeError or ValueError, naming the argument, when one
         cannot travel; PayloadTooLarge; all before anything is sent. EnqueueFailed when Redis did not confirm it. With
-        a `job_id` that has a row, the handle is of that job and `duplicate`.
+        a `job_id` that has a row, or a unique key that a job holds, the handle is of that job and `duplicate`.
         """
         self._parameters.check(args, kwargs)
         plan = self.plan()
-        return self._sent(plan, self._new_job(plan, args, kwargs), args, kwargs)
+        return self._sent(plan, args, kwargs, plan.headers)
 
     def enqueue_in(self, delay: Length, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Make a job that runs after `delay` (seconds or a timedelta), counted on the Redis server's clock.
@@ -244,13 +235,56 @@ class Task(Generic[P, R]):
             plan = self._plan = _Plan(self, current)
         return plan
 
-    def _new_job(self, plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
-        payload = encode_envelope(self.name, args, kwargs)
+    # ── Unique keys ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def unique_key(self, /, *args: P.args, **kwargs: P.kwargs) -> str:
+        """Answer the unique key of a call, as the queue has it; TypeError for a task without the option `unique`."""
+        self._parameters.check(args, kwargs)
+        return self._key(self.plan(), args, kwargs)
+
+    def holder(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R] | None:
+        """Answer the job that holds the unique key of this call, None when nobody does."""
+        queue = self.plan().queue
+        owner = queue.unique_owner(self.unique_key(*args, **kwargs))
+        record = None if owner is None else queue.get(owner)
+        return None if record is None else Job.from_record(record, queue.name)
+
+    def free(self, /, *args: P.args, **kwargs: P.kwargs) -> bool:
+        """Take the unique key of this call from the job that holds it, which goes on; False when nobody does."""
+        return self.plan().queue.free_unique(self.unique_key(*args, **kwargs))
+
+    async def aholder(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R] | None:
+        """Do as `holder`."""
+        return await in_thread(self.holder, *args, **kwargs)
+
+    async def afree(self, /, *args: P.args, **kwargs: P.kwargs) -> bool:
+        """Do as `free`."""
+        return await in_thread(self.free, *args, **kwargs)
+
+    def _key(self, plan: _Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        if plan.unique is None:
+            raise TypeError(f"{self.name} has no unique key: give it the option unique=echoq.Unique(...).")
+        return self._key_scope + plan.unique.key_of(self._parameters.bound(args, kwargs))
+
+    # ── Sending ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _sent(
+        self, plan: _Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any], headers: Mapping[str, str] | None
+    ) -> Job[R]:
+        new = self._new_job(plan, args, kwargs, headers)
+        return self._handle(plan, new, args, kwargs, plan.queue.enqueue(new), headers=headers)
+
+    def _new_job(
+        self, plan: _Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any], headers: Mapping[str, str] | None
+    ) -> NewJob:
+        payload = encode_envelope(self.name, args, kwargs, headers)
         if len(payload) > plan.most_bytes:
             raise PayloadTooLarge(len(payload), plan.most_bytes)
         if plan.is_plain:
             return NewJob(ids.mint(), payload, plan.priority, None, None, plan.fields)
-        options = self.options
+        options, fields = self.options, plan.fields
+        if plan.unique is not None:
+            fields = (("unique", plan.unique_head + self._key(plan, args, kwargs)), *fields)
         delay_ms = None if options.delay is None else whole_ms(options.delay, name="delay")
         return NewJob(
             id=options.job_id or ids.mint(),
@@ -259,33 +293,41 @@ class Task(Generic[P, R]):
             # A delay of nothing is no delay: the job need not be promoted first.
             delay_ms=delay_ms or None,
             run_at_ms=None if options.run_at is None else instant_ms(options.run_at, name="run_at"),
-            fields=plan.fields,
+            fields=fields,
             minted=options.job_id is None,
         )
 
-    def _sent(self, plan: _Plan, new: NewJob, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job[R]:
-        return self._handle(plan, new, args, kwargs, plan.queue.enqueue(new))
-
     def _handle(
-        self, plan: _Plan, new: NewJob, args: tuple[Any, ...], kwargs: Mapping[str, Any], answer: Enqueued
+        self,
+        plan: _Plan,
+        new: NewJob,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        answer: Enqueued,
+        *,
+        headers: Mapping[str, str] | None,
     ) -> Job[R]:
-        job_id = answer.job_id or new.id
+        duplicate, state, due_ms, other_id = answer
         job: Job[R] = Job(
-            job_id,
+            other_id or new.id,
             plan.queue.name,
-            answer.state,
+            state,
             task=self.name,
             args=args,
             kwargs=kwargs,
             priority=plan.priority,
-            score=answer.due_ms,
-            duplicate=answer.duplicate,
+            score=due_ms,
+            duplicate=duplicate,
         )
+        if headers:
+            job._headers = MappingProxyType(headers)
+        if plan.hidden:
+            job._fields = plan.hidden
         if _needs_a_look(answer):
             # The row is another call's, or it says when a job runs whose reply was lost: show that one.
             record = None
             with suppress(QueueBroken, *LOST):  # the jobs are in; a handle that shows less is no reason to fail
-                record = plan.queue.get(job_id)
+                record = plan.queue.get(job.id)
             if record is not None:
                 job._show(record)
         return job
@@ -302,48 +344,6 @@ class AsyncTask(Task[P, R]):
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:  # type: ignore[override]
         """Make the coroutine, to be awaited here, with no job."""
         return cast("Coroutine[Any, Any, R]", super().__call__(*args, **kwargs))
-
-
-class _Parameters:
-    """A function's signature, checked cheaply when a call has only positional arguments."""
-
-    __slots__ = ("_fewest", "_most", "_name", "_signature")
-
-    def __init__(self, func: Callable[..., Any], name: str, *, takes_context: bool) -> None:
-        self._name = name
-        signature = inspect.signature(func)
-        parameters = list(signature.parameters.values())
-        if takes_context:
-            if not parameters or parameters[0].kind not in (
-                inspect.Parameter.POSITIONAL_ONLY,
-                inspect.Parameter.POSITIONAL_OR_KEYWORD,
-            ):
-                raise TypeError(f"{name} takes its context as first argument: give the function one.")
-            parameters = parameters[1:]
-        self._signature = signature.replace(parameters=parameters)
-        self._fewest, self._most = 0, -1
-        kinds = {parameter.kind for parameter in parameters}
-        needs_names = any(
-            parameter.kind is inspect.Parameter.KEYWORD_ONLY and parameter.default is inspect.Parameter.empty
-            for parameter in parameters
-        )
-        if not needs_names and inspect.Parameter.VAR_POSITIONAL not in kinds:
-            positional = [
-                parameter
-                for parameter in parameters
-                if parameter.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-            ]
-            self._most = len(positional)
-            self._fewest = sum(parameter.default is inspect.Parameter.empty for parameter in positional)
-
-    def check(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Raise TypeError, naming the task, when a call does not fit."""
-        if not kwargs and self._fewest <= len(args) <= self._most:
-            return
-        try:
-            self._signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise TypeError(f"{self._name}{self._signature}: {error}.") from None
 
 
 class Call(NamedTuple, Generic[R]):
@@ -393,6 +393,12 @@ def task(
     backoff: Backoff | None = ...,
     retain: Retain | None = ...,
     timeout: Length | None = ...,
+    expires: Length | None = ...,
+    headers: Mapping[str, str] | None = ...,
+    unique: Unique | None = ...,
+    hide: Names | None = ...,
+    retry_on: ErrorClasses | None = ...,
+    dead_on: ErrorClasses | None = ...,
     name: str | None = ...,
     aliases: Sequence[str] = ...,
     takes_context: Literal[False] = ...,
@@ -408,6 +414,12 @@ def task(
     backoff: Backoff | None = ...,
     retain: Retain | None = ...,
     timeout: Length | None = ...,
+    expires: Length | None = ...,
+    headers: Mapping[str, str] | None = ...,
+    unique: Unique | None = ...,
+    hide: Names | None = ...,
+    retry_on: ErrorClasses | None = ...,
+    dead_on: ErrorClasses | None = ...,
     name: str | None = ...,
     aliases: Sequence[str] = ...,
     takes_context: Literal[True],
@@ -420,7 +432,11 @@ def task(func: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     `queue`, `priority` (-100..100, higher first), `max_attempts` (3: begun at most three times), `backoff` (a policy),
     `retain` (how long the job is kept after its end: seconds or a timedelta, or a mapping by completed, dead and
     cancelled; 0 = not kept), `timeout` (how long a run may take, seconds or a timedelta: then JobTimeout is raised in
-    it, and its process is ended when that does not help), `name` (default: module and qualified name), `aliases` (old
+    it, and its process is ended when that does not help), `expires` (a job that has not begun that long after it was
+    enqueued, or after its run-at, is cancelled), `headers` (texts by name that travel with the job), `unique` (an
+    echoq.Unique: of calls that are the same, one job is there at a time), `hide` (names of arguments that are shown as
+    stars), `retry_on` and `dead_on` (classes of exceptions: those that are tried again, all others being final; those
+    that are not), `name` (default: module and qualified name), `aliases` (old
     names that still find it), `takes_context` (the running job is passed as first argument). TypeError names an option
     that there is not. An `async def` runs on an event loop of the worker's process.
     """
@@ -436,7 +452,7 @@ _NAMING: Final = ("name", "aliases", "takes_context")
 
 
 def _check_decorator_options(options: Mapping[str, Any]) -> None:
-    Options(**_known({name: options[name] for name in options if name not in _NAMING}, TASK_OPTIONS))
+    Options(**known_options({name: options[name] for name in options if name not in _NAMING}, TASK_OPTIONS))
 
 
 def _make_task(func: Callable[..., Any], options: Mapping[str, Any]) -> Task[..., Any]:
@@ -486,7 +502,29 @@ def enqueue_many(calls: Iterable[Call[Any]]) -> list[Job[Any]]:
     250 jobs, each atomic. EnqueueFailed names the jobs that Redis did not confirm.
     """
     items = list(calls)
-    prepared = [_prepare(i, item) for i, item in enumerate(items)]
+    return _sent_many(items, None)
+
+
+def _sent_many(calls: Sequence[Call[Any]], headers: Sequence[Mapping[str, str]] | None) -> list[Job[Any]]:
+    """Send calls with their headers, None for those of their tasks."""
+    prepared = [_prepare(i, call, headers) for i, call in enumerate(calls)]
+    jobs: list[Job[Any] | None] = [None] * len(calls)
+
+    def make_handle(place: int, answer: Enqueued) -> None:
+        call, (plan, new) = calls[place], prepared[place]
+        own = plan.headers if headers is None else headers[place]
+        jobs[place] = call.task._handle(plan, new, call.args, call.kwargs, answer, headers=own)
+
+    _send_by_queue(prepared, jobs, make_handle)
+    return cast("list[Job[Any]]", jobs)
+
+
+def _send_by_queue(
+    prepared: Sequence[tuple[_Plan, NewJob]],
+    jobs: Sequence[Job[Any] | None],
+    make_handle: Callable[[int, Enqueued], None],
+) -> None:
+    """Send calls; the handle of each is made when it is confirmed."""
     by_queue: dict[Queue, list[int]] = {}
     places: list[int] = []
     before = None
@@ -494,7 +532,6 @@ def enqueue_many(calls: Iterable[Call[Any]]) -> list[Job[Any]]:
         if plan is not before:
             before, places = plan, by_queue.setdefault(plan.queue, [])
         places.append(i)
-    jobs: list[Job[Any] | None] = [None] * len(items)
     unsent = [[prepared[i][1].id for i in places] for places in by_queue.values()]
     for queue, places in by_queue.items():
         del unsent[0]
@@ -502,9 +539,7 @@ def enqueue_many(calls: Iterable[Call[Any]]) -> list[Job[Any]]:
         def make_handles(first: int, answers: Sequence[Enqueued], places: list[int] = places) -> None:
             for place, answer in zip(places[first : first + len(answers)], answers, strict=True):
                 if not _needs_a_look(answer):
-                    plan, new = prepared[place]
-                    call = items[place]
-                    jobs[place] = call.task._handle(plan, new, call.args, call.kwargs, answer)
+                    make_handle(place, answer)
 
         try:
             answers = queue.enqueue_many([prepared[i][1] for i in places], make_handles)
@@ -517,10 +552,7 @@ def enqueue_many(calls: Iterable[Call[Any]]) -> list[Job[Any]]:
             raise EnqueueFailed([*rest, *chain.from_iterable(unsent)], f"queue {queue.name}: {error}") from error
         for i, answer in zip(places, answers, strict=True):
             if jobs[i] is None:
-                plan, new = prepared[i]
-                call = items[i]
-                jobs[i] = call.task._handle(plan, new, call.args, call.kwargs, answer)
-    return cast("list[Job[Any]]", jobs)
+                make_handle(i, answer)
 
 
 async def aenqueue_many(calls: Iterable[Call[Any]]) -> list[Job[Any]]:
@@ -528,47 +560,19 @@ async def aenqueue_many(calls: Iterable[Call[Any]]) -> list[Job[Any]]:
     return await in_thread(enqueue_many, calls)
 
 
-def _prepare(i: int, item: object) -> tuple[_Plan, NewJob]:
+def _checked(i: int, item: object) -> Call[Any]:
     if not isinstance(item, Call):
         raise TypeError(f"items[{i}] must be a call, as task.bind(...) makes it, not {type(item).__name__}.")
-    plan = item.task.plan()
+    return item
+
+
+def _prepare(i: int, item: object, headers: Sequence[Mapping[str, str]] | None) -> tuple[_Plan, NewJob]:
+    task, args, kwargs = _checked(i, item)
+    plan = task.plan()
     try:
-        return plan, item.task._new_job(plan, item.args, dict(item.kwargs))
+        return plan, task._new_job(plan, args, dict(kwargs), plan.headers if headers is None else headers[i])
     except PayloadTooLarge as error:
         raise PayloadTooLarge(error.size, error.limit, f"items[{i}]") from None
     except (TypeError, ValueError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(f"items[{i}]: {error}") from error
-
-
-def retain_field(retain: Retain | None) -> str | None:
-    """Write the option `retain` as a row holds it: ms for all outcomes, or three with nothing where none is named."""
-    if retain is None:
-        return None
-    if not isinstance(retain, Mapping):
-        return str(whole_ms(retain, name="retain"))
-    unknown = [outcome for outcome in retain if outcome not in OUTCOMES]
-    if unknown:
-        raise ValueError(f"retain has no outcome {unknown[0]!r}: it takes {', '.join(OUTCOMES)}.")
-    lengths = [
-        str(whole_ms(retain[outcome], name=f"retain[{outcome!r}]")) if outcome in retain else "" for outcome in OUTCOMES
-    ]
-    return ",".join(lengths) if any(lengths) else None
-
-
-def _known(options: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
-    for option in options:
-        if option in LATER_OPTIONS:
-            raise TypeError(f"The option {option!r} is not there yet in this version; there are {', '.join(names)}.")
-        if option not in names:
-            raise TypeError(f"There is no option {option!r}; there are {', '.join(names)}.")
-    if "queue" in options and options["queue"] is None:
-        raise TypeError("queue must be text, not None.")
-    return options
-
-
-def _check_whole(name: str, value: object, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be a whole number, not {type(value).__name__}.")
-    if not least <= value <= most:
-        raise ValueError(f"{name} must be from {least} to {most}, not {value}.")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from echoq_django.backoff import whole_ms
 from echoq_django.paths import MISSING, Cut, Path, cut, digest, get, parse, without
@@ -14,8 +14,11 @@ from echoq_django.payloads import to_wire
 
 KeyFunction: TypeAlias = Callable[[Mapping[str, Any]], str]
 
-SCOPES: Final = ("queued", "active", "exists")
-ON_DUPLICATE: Final = ("return", "extend", "replace", "keep_last")
+Scope: TypeAlias = Literal["queued", "active", "exists"]
+OnDuplicate: TypeAlias = Literal["return", "extend", "replace", "keep_last"]
+
+SCOPES: Final = get_args(Scope)
+ON_DUPLICATE: Final = get_args(OnDuplicate)
 MOST_CHARACTERS: Final = 200
 """How long a key of one's own may be."""
 
@@ -31,17 +34,18 @@ class Unique:
     call (a mapping of names to arguments) that answers one. Keys are told apart by queue and by task.
 
     `scope`: the key is held until the job is claimed ("queued"), until it has ended ("active"), or while its row is
-    kept ("exists"). `ttl` (seconds or a timedelta) ends that earlier. `on_duplicate`: the job that is there is answered
-    as it is ("return"), its `ttl` begins anew ("extend"), the new job takes its place ("replace"), or, while it runs,
-    the newest call runs once afterwards ("keep_last").
+    kept ("exists"). `ttl` (seconds or a timedelta) ends that earlier. `on_duplicate`: what a duplicate does to the job
+    that is there: nothing ("return"); its `ttl` begins anew ("extend"); while it waits, it becomes one of the new call
+    ("replace"); or that, and of the calls that come while it runs, the last runs once afterwards ("keep_last", for
+    the scopes "active" and "exists").
     """
 
     key: str | KeyFunction | None = None
     only: Iterable[str] | None = field(default=None, kw_only=True)
     exclude: Iterable[str] | None = field(default=None, kw_only=True)
-    scope: str = field(default="queued", kw_only=True)
+    scope: Scope = field(default="queued", kw_only=True)
     ttl: float | timedelta | None = field(default=None, kw_only=True)
-    on_duplicate: str = field(default="return", kw_only=True)
+    on_duplicate: OnDuplicate = field(default="return", kw_only=True)
     _only: tuple[tuple[str, Path], ...] = field(init=False, repr=False, compare=False, default=())
     _exclude: Cut = field(init=False, repr=False, compare=False, default=None)
 

@@ -41,7 +41,7 @@ def test_every_verb_has_a_twin_with_the_same_parameters(place, verb):
 
 def test_no_verb_of_a_task_or_a_job_is_without_its_twin():
     plain = {
-        Task: {"using", "bind", "plan"},  # no I/O
+        Task: {"using", "bind", "plan", "unique_key"},  # no I/O
         Job: {"from_record", "wait"},  # no I/O; `await` is a keyword, so its twin is await_
         RunningJob: {"from_record", "wait"},
     }

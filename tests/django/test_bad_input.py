@@ -12,7 +12,7 @@ from django.http import QueryDict
 from django.utils.translation import gettext_lazy, override
 
 import echoq_django as echoq
-from echoq_django import JobState
+from echoq_django import JobState, registry
 from echoq_django.errors import QueueBroken
 
 
@@ -149,12 +149,48 @@ def test_a_payload_is_measured_in_bytes_of_what_is_sent(store, configure):
         *(("retain", value, TypeError) for value in ("1", True, {"dead": None}, [5])),
         ("queue", None, TypeError),
         ("priority", 101, ValueError),
+        *(("expires", value, ValueError) for value in (0, -1, float("nan"), float("inf"), 1e15, timedelta(0))),
+        *(("expires", value, TypeError) for value in (True, "3", [1])),
+        *(("headers", value, TypeError) for value in (5, "a=b", [("a", "b")], {"a": 1}, {"a": None}, {1: "a"})),
+        ("headers", {"a": "\ud800"}, ValueError),
+        *(("unique", value, TypeError) for value in (True, "key", echoq.Unique, [".value"])),
+        *(("hide", value, TypeError) for value in ("value", 5, [5], {"value": True}, [None])),
+        *(("hide", value, ValueError) for value in ([""], ["a,b"], ["a b"], ["a\n"])),
+        *(("retry_on", value, TypeError) for value in (5, "ValueError", int, [int], [ValueError("x")], {"a": 1})),
+        *(("dead_on", value, TypeError) for value in (5, "ValueError", int, [int], [ValueError("x")], {"a": 1})),
     ],
 )
 def test_an_option_says_what_it_takes(store, option, value, error):
     for use in (keep.using, lambda **options: echoq.task(**options)(lambda: 1)):
         with store.refused(error, option):
             use(**{option: value})
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"hide": ["user", "password"]}, "hide names 'password', but {} has no such argument: it takes user, rest."),
+        (
+            {"unique": echoq.Unique(only=[".user", ".platfrom"])},
+            "Unique(only=)[1] is '.platfrom', but {} has no such argument: it takes user, rest.",
+        ),
+        (
+            {"unique": echoq.Unique(exclude=[".[0].x"])},
+            "Unique(exclude=)[0] is '.[0].x', but {} has no such argument: it takes user, rest.",
+        ),
+    ],
+)
+def test_an_option_that_names_an_argument_names_one_that_there_is(store, options, said):
+    def welcome(user, *rest):
+        return None
+
+    task = echoq.task(name="tests.welcome")(welcome)
+    for use in (lambda: task.using(**options), lambda: echoq.task(name="tests.new", **options)(welcome)):
+        with store.refused(ValueError) as refused:
+            use()
+        assert str(refused.value) in (said.format("tests.welcome"), said.format("tests.new"))
+    with pytest.raises(echoq.UnknownTask):
+        registry.lookup("tests.new")
 
 
 # ── Rows that others wrote ──────────────────────────────────────────────────────────────────────────────────

@@ -5,21 +5,29 @@ A new option fails here until it has a row in EFFECTS.
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import UTC, datetime, timedelta
+from typing import get_overloads, get_type_hints
 
 import pytest
 
 import echoq_django as echoq
 from echoq_django import JobState, registry
 from echoq_django.conf import QUEUE_OPTIONS
-from echoq_django.tasks import CALL_OPTIONS, LATER_OPTIONS, TASK_OPTIONS
+from echoq_django.hiding import shown
+from echoq_django.options import CALL_OPTIONS, LATER_OPTIONS, TASK_OPTIONS, CallOptions, Options
+from echoq_django.payloads import decode_envelope
 
 RUN_AT = datetime(2030, 1, 1, tzinfo=UTC)
 
 
-def body(fail=False):
+class BoomError(ValueError):
+    pass
+
+
+def body(fail=False, **more):
     if fail:
-        raise ValueError("boom")
+        raise BoomError("boom")
 
 
 # ── What each option does: asserted on a job of `body(fail=True)` that has it ───────────────────────────────
@@ -108,6 +116,102 @@ def may_run_for_ms(ms):
     return check
 
 
+def must_begin_within_ms(ms):
+    def check(store, hands, job):
+        hands.clock(1_000_000 + ms - 1)
+        (claimed,) = hands.claim()
+        hands.queue.release(claimed.ticket)
+        hands.clock(1_000_000 + ms)
+        assert hands.claim() == []
+        assert (store.row(job)["state"], store.row(job)["reason"]) == ("cancelled", "expired")
+
+    return check
+
+
+def carries(headers):
+    def check(store, hands, job):
+        assert job.headers == headers
+        (claimed,) = hands.claim()
+        assert decode_envelope(claimed.payload).headers == headers == job.refresh().headers
+
+    return check
+
+
+def again(value, **changes):
+    """Enqueue a call like that of the job once more, with the option `unique`."""
+    return registry.lookup("tests.body").using(unique=value).enqueue(**{"fail": True, **changes})
+
+
+def is_unique(value, *, same=(), other=({"fail": False}, {"more": 1}), until="claimed"):
+    """Hold that further calls are duplicates of the job, also with the changes in `same`, until its claim or end."""
+
+    def check(store, hands, job):
+        for changes in ({}, *same):
+            duplicate = again(value, **changes)
+            assert (duplicate.id, duplicate.duplicate) == (job.id, True)
+        assert not any(again(value, **changes).duplicate for changes in other)
+        (claimed,) = hands.claim()
+        assert claimed.id == job.id
+        assert again(value).duplicate == (until != "claimed")
+        hands.settle(claimed, None)
+        assert (again(value).id == job.id) == (until == "gone")
+
+    return check
+
+
+def is_unique_for_ms(ms, value, *, after_the_last=False):
+    def check(store, hands, job):
+        hands.clock(1_000_000 + ms - 1)
+        assert again(value).id == job.id
+        if after_the_last:
+            hands.clock(1_000_000 + 2 * ms - 2)
+            assert again(value).id == job.id
+            hands.clock(1_000_000 + 3 * ms - 2)
+        else:
+            hands.clock(1_000_000 + ms)
+        assert not again(value).duplicate
+
+    return check
+
+
+def is_made_anew_of_the_next_call(value):
+    def check(store, hands, job):
+        newer = again(value, more=5)
+        assert (newer.id, newer.duplicate, newer.kwargs) == (job.id, True, {"fail": True, "more": 5})
+        (claimed,) = hands.claim()
+        assert (claimed.id, decode_envelope(claimed.payload).kwargs) == (job.id, {"fail": True, "more": 5})
+
+    return check
+
+
+def lets_the_next_wait_for_its_end(value):
+    def check(store, hands, job):
+        (claimed,) = hands.claim()
+        parked = again(value)
+        assert (parked.duplicate, parked.after, hands.claim()) == (False, job.id, [])
+        hands.settle(claimed, None)
+        assert [one.id for one in hands.claim()] == [parked.id]
+
+    return check
+
+
+def is_shown_as(text):
+    def check(store, hands, job):
+        assert shown(job) == text == shown(echoq.get_job(job.id))
+
+    return check
+
+
+def is_tried_again(store, hands, job):
+    hands.run()
+    assert (store.row(job)["state"], store.row(job)["failures"]) == ("scheduled", "1")
+
+
+def is_dead_at_once(store, hands, job):
+    hands.run()
+    assert (store.row(job)["state"], store.row(job)["failures"]) == ("dead", "1")
+
+
 EFFECTS = {
     "queue": [("mail", queue_is_mail)],
     "priority": [
@@ -136,6 +240,48 @@ EFFECTS = {
         (1.5, may_run_for_ms(1_500)),
         (timedelta(minutes=1), may_run_for_ms(60_000)),
     ],
+    "expires": [
+        (1.5, must_begin_within_ms(1_500)),
+        (timedelta(minutes=1), must_begin_within_ms(60_000)),
+    ],
+    "headers": [
+        ({"trace": "00-ab", "": "é"}, carries({"trace": "00-ab", "": "é"})),
+        ({}, carries({})),
+    ],
+    "unique": [
+        (echoq.Unique(), is_unique(echoq.Unique())),
+        (one := echoq.Unique("one"), is_unique(one, same=[{"fail": False}], other=())),
+        (one := echoq.Unique(only=[".fail"]), is_unique(one, same=[{"more": 1}], other=[{"fail": False}])),
+        (one := echoq.Unique(exclude=[".fail"]), is_unique(one, same=[{"fail": False}], other=[{"more": 1}])),
+        (
+            one := echoq.Unique(lambda call: str(call["fail"])),
+            is_unique(one, same=[{"more": 1}], other=[{"fail": False}]),
+        ),
+        (one := echoq.Unique(scope="active"), is_unique(one, until="ended")),
+        (one := echoq.Unique(scope="exists"), is_unique(one, until="gone")),
+        (one := echoq.Unique(ttl=1.5), is_unique_for_ms(1_500, one)),
+        (one := echoq.Unique(ttl=1.5, on_duplicate="extend"), is_unique_for_ms(1_500, one, after_the_last=True)),
+        (one := echoq.Unique("one", on_duplicate="replace"), is_made_anew_of_the_next_call(one)),
+        (one := echoq.Unique("one", on_duplicate="keep_last"), is_made_anew_of_the_next_call(one)),
+        (one := echoq.Unique(scope="active", on_duplicate="keep_last"), lets_the_next_wait_for_its_end(one)),
+    ],
+    "hide": [
+        (["fail"], is_shown_as("body(fail='***')")),
+        ({"other"}, is_shown_as("body(fail=True)")),
+        ((), is_shown_as("body(fail=True)")),
+    ],
+    "retry_on": [
+        (ValueError, is_tried_again),
+        ([KeyError, BoomError], is_tried_again),
+        (KeyError, is_dead_at_once),
+        ((), is_dead_at_once),
+    ],
+    "dead_on": [
+        (ValueError, is_dead_at_once),
+        ((KeyError, BoomError), is_dead_at_once),
+        (KeyError, is_tried_again),
+        ([], is_tried_again),
+    ],
     "delay": [
         (5, is_scheduled_for(1_005_000)),
         (timedelta(minutes=1), is_scheduled_for(1_060_000)),
@@ -158,8 +304,17 @@ def by_using(configure, option, value):
 
 
 def by_using_in_place_of_the_tasks(configure, option, value):
+    # The task's own rules for errors, and its own key, would be in the way of what is tested of other options.
+    own = {option: OTHERS[option]} if option in OTHERS else {}
     task = echoq.task(
-        name="tests.body", queue="default", priority=1, max_attempts=2, backoff=echoq.Fixed(ms=1), retain=9, timeout=9
+        name="tests.body",
+        queue="default",
+        priority=1,
+        max_attempts=2,
+        backoff=echoq.Fixed(ms=1),
+        retain=9,
+        timeout=9,
+        **own,
     )(body)
     return task.using(**{option: value}).enqueue(fail=True)
 
@@ -175,6 +330,14 @@ def by_the_queue(configure, option, value):
     return echoq.task(name="tests.body")(body).enqueue(fail=True)
 
 
+OTHERS = {
+    "expires": 0.001,
+    "headers": {"other": "1"},
+    "unique": echoq.Unique("other", scope="exists"),
+    "hide": ["other"],
+    "retry_on": KeyError,
+    "dead_on": [KeyError, TypeError],
+}
 WAYS = {
     by_decorator: TASK_OPTIONS,
     by_using: (*TASK_OPTIONS, *CALL_OPTIONS),
@@ -192,12 +355,18 @@ WALK = [
 
 def test_every_option_has_a_row_in_the_table():
     assert set(EFFECTS) == {*TASK_OPTIONS, *CALL_OPTIONS}
-    assert set(QUEUE_OPTIONS) == set(TASK_OPTIONS) - {"queue"}
+    assert all(EFFECTS.values())
+    assert set(QUEUE_OPTIONS) == set(TASK_OPTIONS) - {"queue", "headers", "unique", "hide", "retry_on", "dead_on"}
+    assert set(get_type_hints(CallOptions)) == {*TASK_OPTIONS, *CALL_OPTIONS}
+    assert {field.name for field in dataclasses.fields(Options)} == {*TASK_OPTIONS, *CALL_OPTIONS}
+    for overload in get_overloads(echoq.task)[2:]:
+        assert set(overload.__kwdefaults__) | {"takes_context"} == {*TASK_OPTIONS, "name", "aliases", "takes_context"}
     assert not {*TASK_OPTIONS, *CALL_OPTIONS} & set(LATER_OPTIONS)
 
 
 @pytest.mark.parametrize(("way", "option", "value", "effect"), WALK)
 def test_an_option_has_its_effect(store, hands, clock, configure, way, option, value, effect):
+    hands.clock = clock
     job = way(configure, option, value)
 
     effect(store, hands, job)
@@ -213,6 +382,7 @@ def test_an_option_of_a_call_wins_over_the_tasks_and_that_over_the_queues(store,
         "retain": (1, 2, 3),
         "backoff": tuple(echoq.Fixed(ms=ms) for ms in (1, 2, 3)),
         "timeout": (1, 2, 3),
+        "expires": (1, 2, 3),
     }[option]
     configure(QUEUES={"default": {option: first}})
 
@@ -222,7 +392,7 @@ def test_an_option_of_a_call_wins_over_the_tasks_and_that_over_the_queues(store,
         return of_the_plan.get(option, dict(plan.fields).get(option))
 
     def written(value):
-        if option == "timeout":
+        if option in ("timeout", "expires"):
             return value * 1_000
         return f"{value}000" if option == "retain" else value
 
@@ -238,6 +408,39 @@ def test_a_call_may_run_without_the_limit_of_its_task(store, hands):
     job = echoq.task(name="tests.body", timeout=5)(body).using(timeout=None).enqueue()
 
     may_run_for_ms(0)(store, hands, job)
+
+
+@pytest.mark.parametrize(
+    ("option", "effect"),
+    [
+        ("expires", lambda store, hands, job: hands.clock(10**9) or is_tried_again(store, hands, job)),
+        ("headers", carries({})),
+        ("unique", lambda store, hands, job: again(None).id != job.id or pytest.fail("It is a duplicate.")),
+        ("hide", lambda store, hands, job: "hide" in store.row(job) or pytest.fail("The row says nothing.")),
+        ("retry_on", is_tried_again),
+        ("dead_on", is_tried_again),
+    ],
+)
+def test_a_call_may_do_without_what_its_task_has(store, hands, clock, option, effect):
+    hands.clock = clock
+    value = BoomError if option == "dead_on" else OTHERS[option]
+    job = echoq.task(name="tests.body", **{option: value})(body).using(**{option: None}).enqueue(fail=True)
+
+    effect(store, hands, job)
+
+
+def test_what_a_copy_shares_with_its_task_does_not_travel(store):
+    options = {
+        "hide": ["fail"],
+        "retry_on": ValueError,
+        "dead_on": [KeyError],
+        "backoff": echoq.Fixed(ms=5),
+        "timeout": 5,
+    }
+    task = echoq.task(name="tests.body", **options)(body)
+
+    for copy in (task, task.using(priority=1), task.using(**options)):
+        assert set(store.row(copy.enqueue())) & {"hide", "on_error", "backoff", "timeout"} == set()
 
 
 @pytest.mark.parametrize("option", LATER_OPTIONS)

@@ -14,7 +14,8 @@ import echoq_django as echoq
 from echoq_django import JobState, ids
 from echoq_django.errors import WrongKind
 from echoq_django.jobs import RunningJob
-from echoq_django.tasks import LATER_OPTIONS
+from echoq_django.options import LATER_OPTIONS
+from echoq_django.paths import digest
 
 LATER = timedelta(minutes=5)
 
@@ -549,3 +550,103 @@ def test_a_function_s_own_attributes_do_not_replace_the_task_s():
     made = echoq.task(name="tests.tagged")(tagged)
 
     assert made.enqueue(1).task == "tests.tagged"
+
+
+# ── Unique keys ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@echoq.task(unique=echoq.Unique())
+def sync(a, /, b=2, *rest, c=3, **named):
+    return None
+
+
+@echoq.task(name="tests.shop:import", unique=echoq.Unique("nightly run"))
+def fetch():
+    return None
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [((1,), {}), ((1, 2), {}), ((1,), {"b": 2}), ((1,), {"c": 3, "b": 2}), ((1, 2), {"c": 3})],
+)
+def test_one_call_has_one_key_however_it_is_written(args, kwargs):
+    assert sync.unique_key(*args, **kwargs) == f"t:{sync.name}:{digest({'a': 1, 'b': 2, 'c': 3, 'rest': []})}"
+
+
+def test_keywords_that_are_caught_lie_beside_the_parameters_and_further_arguments_are_a_list():
+    expected = {"a": 1, "b": 5, "c": 3, "rest": [6, {"$tuple": [7]}], "x": None}
+
+    assert sync.unique_key(1, 5, 6, (7,), x=None) == f"t:{sync.name}:{digest(expected)}"
+
+
+@pytest.mark.parametrize("name", ["a", "rest"])
+def test_two_arguments_of_one_name_cannot_be_told_apart(store, name):
+    with store.refused(ValueError, f"test_tasks.sync was given two arguments '{name}': rename one"):
+        sync.enqueue(1, **{name: 2})
+
+
+def test_a_context_is_no_part_of_the_key():
+    task = echoq.task(name="tests.context", takes_context=True, unique=echoq.Unique(only=[".row"]))(
+        lambda job, row: None
+    )
+
+    assert task.unique_key(5) == f"t:tests.context:{digest({'.row': 5})}"
+
+
+def test_a_function_that_makes_keys_sees_the_call_with_its_defaults():
+    seen = []
+    task = sync.using(unique=echoq.Unique(lambda call: seen.append(dict(call)) or f"row {call['a']}"))
+
+    assert task.unique_key(1, 2, 3, x=4) == f"t:{sync.name}:row 1"
+    assert seen == [{"a": 1, "b": 2, "c": 3, "rest": [3], "x": 4}]
+
+
+def test_keys_of_two_tasks_are_never_the_same():
+    other = echoq.task(name="tests.shop", unique=echoq.Unique("import:nightly run"))(lambda: None)
+
+    assert (fetch.unique_key(), other.unique_key()) == (
+        "t:tests.shop%3Aimport:nightly run",
+        "t:tests.shop:import:nightly run",
+    )
+
+
+def test_a_key_that_cannot_be_made_fails_the_call(store):
+    task = sync.using(unique=echoq.Unique(only=[".x.id"]))
+    with store.refused(ValueError, r"Unique\(only=\) has the path '\.x\.id', which matches nothing in this call"):
+        task.enqueue(1, x={"ID": 5})
+    with store.refused(ValueError, r"^items\[1\]: Unique\(only=\) has the path"):
+        echoq.enqueue_many([task.bind(1, x={"id": 5}), task.bind(1)])
+    with store.refused(TypeError, r"test_tasks.add has no unique key: give it the option unique=echoq.Unique"):
+        add.unique_key(1)
+    with store.refused(TypeError, "missing a required argument: 'a'"):
+        sync.unique_key()
+
+
+def test_it_can_be_asked_who_holds_a_key_and_the_key_can_be_freed(store):
+    assert (sync.holder(1), sync.free(1)) == (None, False)
+    job = sync.enqueue(1)
+
+    assert (sync.holder(1).id, sync.holder(1).args, sync.holder(2)) == (job.id, (1,), None)
+    assert asyncio.run(sync.aholder(1, b=2)).id == job.id
+    assert (sync.free(1), sync.free(1), sync.holder(1)) == (True, False, None)
+    again = sync.enqueue(1)
+    assert (again.duplicate, store.ids("default", "pending")) == (False, [job.id, again.id])
+    assert asyncio.run(sync.afree(1))
+
+
+def test_a_duplicate_is_a_handle_of_the_job_that_is_there(store, hands):
+    task = sync.using(unique=echoq.Unique("one", scope="active"))
+    job = task.using(priority=7).enqueue(1)
+    duplicate = task.enqueue(2)
+
+    assert (duplicate.id, duplicate.duplicate, duplicate.args, duplicate.priority) == (job.id, True, (1,), 7)
+    hands.claim()
+    assert task.enqueue(3).state == JobState.ACTIVE
+
+
+def test_duplicates_are_found_within_many(store):
+    jobs = echoq.enqueue_many([sync.bind(1), sync.bind(2), add.bind(1), sync.bind(1, b=2), sync.bind(2)])
+
+    assert [job.duplicate for job in jobs] == [False, False, False, True, True]
+    assert [jobs[3].id, jobs[4].id] == [jobs[0].id, jobs[1].id]
+    assert store.ids("default", "pending") == [job.id for job in jobs[:3]]

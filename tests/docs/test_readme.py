@@ -110,7 +110,7 @@ async def test_the_python_in_the_readme_runs_and_says_what_it_does(module, hands
 
 
 def test_the_readme_lists_the_options_that_there_are():
-    from echoq_django.tasks import CALL_OPTIONS, LATER_OPTIONS, TASK_OPTIONS
+    from echoq_django.options import CALL_OPTIONS, LATER_OPTIONS, TASK_OPTIONS
 
     text = README.read_text(encoding="utf-8")
 
