@@ -96,6 +96,49 @@ fetch.enqueue(5)  # type: ignore[arg-type]
 # Options.
 echoq.task(queue=5)  # type: ignore[call-overload]
 echoq.task(retain="1")  # type: ignore[call-overload]
+echoq.task(expires="1")  # type: ignore[call-overload]
+echoq.task(headers={"a": 1})  # type: ignore[dict-item]
+echoq.task(unique="key")  # type: ignore[call-overload]
+echoq.task(hide="token")  # type: ignore[call-overload]
+echoq.task(retry_on="ValueError")  # type: ignore[arg-type]
+echoq.task(dead_on=[int])  # type: ignore[list-item]
+echoq.Unique(scope="running")  # type: ignore[arg-type]
+echoq.Unique(on_duplicate="raise")  # type: ignore[arg-type]
+echoq.Unique(5)  # type: ignore[arg-type]
+echoq.Unique("key", [".a"])  # type: ignore[call-arg]
+
+
+@echoq.task(
+    expires=timedelta(hours=1),
+    headers={"trace": "a"},
+    unique=echoq.Unique(only=[".user_id"], scope="active", ttl=60, on_duplicate="extend"),
+    hide=["token"],
+    retry_on=(OSError, KeyError),
+    dead_on=PermissionError,
+)
+def login(user_id: int, token: str = "") -> float:
+    return 0.5
+
+
+@echoq.task(unique=echoq.Unique(lambda call: f"user {call['user_id']}"), hide={"token"}, takes_context=True)
+def logout(job: RunningJob, user_id: int, token: str = "") -> None: ...
+
+
+_login: Task[[int, str], float] = login
+assert_type(
+    login.using(expires=5, unique=None, hide=(), retry_on=[], dead_on=None, headers=None).enqueue(7), Job[float]
+)
+login.using(hide="token")  # type: ignore[arg-type]
+login.using(unique="key")  # type: ignore[arg-type]
+login.using(retry_on=5)  # type: ignore[arg-type]
+
+# Who holds a key.
+assert_type(login.unique_key(7), str)
+assert_type(login.holder(7, token="x"), Job[float] | None)
+assert_type(login.free(7), bool)
+logout.unique_key("7")  # type: ignore[arg-type]
+login.holder()  # type: ignore[call-arg]
+login.free("7")  # type: ignore[arg-type]
 
 # Handles.
 job = echoq.get_job("JOB_A", queue="mail")
@@ -113,6 +156,8 @@ if current is not None:
 
 
 async def twins() -> None:
+    assert_type(await login.aholder(7), Job[float] | None)
+    assert_type(await login.afree(7), bool)
     assert_type(await fetch("x"), bytes)
     assert_type(await add.aenqueue(2, 3), Job[int])
     assert_type(await (await add.aenqueue_in(5, 2, 3)).aresult(), int)
