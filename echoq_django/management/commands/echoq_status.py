@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import redis
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from echoq_django.connections import LOST
 from echoq_django.errors import EchoQError
 from echoq_django.management.commands.echoq_worker import queue_name, served_queues
+from echoq_django.management.output import PrintingCommand
 from echoq_django.management.status import STATES, describe_all
 from echoq_django.queues import known
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from django.core.management.base import CommandParser
 
 
-class Command(BaseCommand):
+class Command(PrintingCommand):
     """Prints what the queues answer."""
 
     help = "Show the jobs of each queue by state, the live workers, and what they execute."
@@ -45,15 +44,6 @@ class Command(BaseCommand):
             action="store_true",
             help="show them on the terminal, anew each second, with rates and what runs longest (needs rich)",
         )
-
-    def run_from_argv(self, argv: list[str]) -> None:
-        """Run as a program, which ends quietly when nobody reads on, as `echoq_status | head`."""
-        try:
-            super().run_from_argv(argv)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be flushed goes there
-            raise SystemExit(128 + signal.SIGPIPE) from None
 
     def handle(self, **options: Any) -> None:
         """Print a table, or JSON, or show both on the terminal until Ctrl-C."""
