@@ -195,10 +195,10 @@ def _facts(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for argument in job["arguments"]:
         named = "" if argument["name"] is None else f"{argument['name']} = "
         yield "argument", named + argument["value"]
-    for name in ("progress", "result", "error"):
-        if job[name] is not None:
-            yield name, job[name].strip()
+    yield from ((name, job[name]) for name in ("progress", "result") if job[name] is not None)
     yield from map(_entry, job["log"])
+    if job["error"]:
+        yield "error", job["error"].strip()
 
 
 def _about_key(unique: Mapping[str, Any]) -> str:

@@ -45,7 +45,7 @@ class Command(PrintingCommand):
             # What Django takes in front of the subcommand, it takes behind it, too.
             for option in ("--settings", "--pythonpath"):
                 added.add_argument(option, default=SUPPRESS, help=SUPPRESS)
-            for option in ("--traceback", "--no-color", "--force-color"):
+            for option in ("--traceback", "--no-color", "--force-color", "--skip-checks"):
                 added.add_argument(option, action="store_true", default=SUPPRESS, help=SUPPRESS)
             added.add_argument("-v", "--verbosity", type=int, default=SUPPRESS, help=SUPPRESS)
             added.add_argument(
