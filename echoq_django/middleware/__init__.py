@@ -1,8 +1,8 @@
 """Middleware: code of yours around each enqueue and around each run, as ECHOQ["MIDDLEWARE"] lists it.
 
 The list names classes by dotted paths, the outermost first. Each is made once in a process; a class that raises
-`django.core.exceptions.MiddlewareNotUsed` is left out. What a middleware raises ends that enqueue, or that run as if the
-task had raised it, and never the worker.
+`django.core.exceptions.MiddlewareNotUsed` is left out. What a middleware raises ends that enqueue, or that run as if
+the task had raised it, and never the worker.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ def _send_through(sender: _Sender, send: Callable[[list[Sending]], Jobs], sendin
     answer = sender.enqueue(sendings, send_once)
     if not jobs:
         raise RuntimeError(
-            f"{sender.name}.enqueue did not call `send`, or hid its error, so that nothing was enqueued: call it once and "
-            "let its error pass."
+            f"{sender.name}.enqueue did not call `send`, or hid its error, so that nothing was enqueued: call it once, "
+            "and let its error pass."
         )
     if answer is not jobs[0]:
         raise RuntimeError(
