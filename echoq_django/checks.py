@@ -4,9 +4,9 @@ Importing this module registers them (`apps.py` does). The server is asked once,
 one that does not answer is a warning, never an error, so that commands work while it is down.
 
 Errors: E001 a wrong setting, E002 no such alias, E003 an alias of another cache, E004 a server that is too
-old. Warnings: W001 unknown settings, W002 the server was not examined, W003 an eviction policy that loses
-jobs, W004 a memory limit that is nearly reached, W005 a database shared with a cache. With `--deploy` also
-I001 compact rows and I002 no memory limit.
+old, E005 middleware that cannot be made. Warnings: W001 unknown settings, W002 the server was not examined,
+W003 an eviction policy that loses jobs, W004 a memory limit that is nearly reached, W005 a database shared
+with a cache. With `--deploy` also I001 compact rows and I002 no memory limit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from django.core.checks import CheckMessage, Error, Info, Warning, register  # n
 from django.utils.module_loading import import_string
 from redis.connection import parse_url
 
-from echoq_django import connections
+from echoq_django import connections, middleware
 from echoq_django.conf import NAMES, Settings, settings
 from echoq_django.errors import ConfigurationError
 
@@ -55,14 +55,14 @@ Place = tuple[str, int]
 
 @register(TAG)
 def check_settings(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
-    """Report wrong and unknown names and values in ECHOQ; asks no server."""
+    """Report wrong and unknown names and values in ECHOQ, and middleware that cannot be made; asks no server."""
     if not _concerned(app_configs):
         return []
     try:
         current = settings()
     except ConfigurationError as error:
         return [Error(str(error), id="echoq.E001")]
-    return [*_unknown(current), *_alias(current)]
+    return [*_unknown(current), *_alias(current), *_middleware()]
 
 
 @register(TAG)
@@ -154,6 +154,14 @@ def _alias(current: Settings) -> list[CheckMessage]:
                 id="echoq.E003",
             )
         ]
+    return []
+
+
+def _middleware() -> list[CheckMessage]:
+    try:
+        middleware.runners()
+    except ConfigurationError as error:
+        return [Error(str(error), "Until that is mended, nothing can be enqueued or run.", id="echoq.E005")]
     return []
 
 

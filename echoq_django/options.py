@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
 from echoq_django import ids
 from echoq_django.backoff import Backoff, whole_ms
 from echoq_django.conf import MAX_INTEGER, MAX_PRIORITY, OUTCOMES
-from echoq_django.error_rules import ErrorClasses, ErrorRules
+from echoq_django.error_rules import NO_RULES, ErrorClasses, ErrorRules
 from echoq_django.jobs import instant_ms
 from echoq_django.keys import check_queue_name
 from echoq_django.payloads import plain_headers
@@ -86,9 +87,10 @@ class Options:
                 f"backoff must be a policy, such as echoq.Fixed(ms=1_000), not {type(self.backoff).__name__}."
             )
         retain_field(self.retain)
-        for name, length in (("timeout", self.timeout), ("expires", self.expires)):
-            if length is not None and whole_ms(length, name=name) == 0:
-                raise ValueError(f"{name} must be longer than zero: leave it out for no limit.")
+        if self.timeout is not None:
+            _check_limit("timeout", self.timeout)
+        if self.expires is not None:
+            _check_limit("expires", self.expires)
         if self.unique is not None and not isinstance(self.unique, Unique):
             raise TypeError(f"unique must be echoq.Unique(...), not {self.unique!r}.")
         if self.headers is not None:
@@ -96,7 +98,8 @@ class Options:
         if self.hide is not None:
             object.__setattr__(self, "hide", _names("hide", self.hide))
         self.error_rules()
-        self._check_call()
+        if self.delay is not None or self.run_at is not None or self.job_id is not None:
+            self._check_call()
 
     def _check_call(self) -> None:
         if self.delay is not None and self.run_at is not None:
@@ -108,12 +111,22 @@ class Options:
         if self.job_id is not None:
             ids.check_job_id(self.job_id)
 
+    def changed(self, options: Mapping[str, Any]) -> Options:
+        """Answer these options with others in place of some; a third of the time of dataclasses.replace."""
+        own = {name: value for name, value in zip(_NAMES, _values(self), strict=True) if value is not None}
+        own.update(options)
+        return Options(**own)
+
     def error_rules(self) -> ErrorRules:
         """Answer which errors are tried again."""
+        if self.retry_on is None and self.dead_on is None:
+            return NO_RULES
         return ErrorRules.of(retry_on=self.retry_on, dead_on=self.dead_on)
 
     def check_names(self, task: str, parameters: Parameters) -> None:
         """Raise ValueError when `hide`, or a path of `unique`, names an argument that the task does not take."""
+        if self.hide is None and self.unique is None:
+            return
         named: list[tuple[str, str | int | None]] = [(f"hide names {name!r}", name) for name in self.hide or ()]
         if self.unique is not None:
             named += [(f"{where} is {path.text!r}", path.root) for where, path in self.unique.paths if path.steps]
@@ -121,6 +134,10 @@ class Options:
             if not parameters.has(name):
                 taken = f"it takes {', '.join(parameters.names)}" if parameters.names else "it takes none"
                 raise ValueError(f"{said}, but {task} has no such argument: {taken}.")
+
+
+_NAMES: Final = (*TASK_OPTIONS, *CALL_OPTIONS)
+_values: Final = attrgetter(*_NAMES)
 
 
 def known_options(options: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
@@ -160,6 +177,11 @@ def _names(option: str, given: object) -> tuple[str, ...]:
         if not name.isprintable() or not name or "," in name or " " in name:
             raise ValueError(f"{option}[{i}] must be the name of an argument, without spaces and commas, not {name!r}.")
     return tuple(sorted(set(names)))
+
+
+def _check_limit(name: str, length: Length) -> None:
+    if whole_ms(length, name=name) == 0:
+        raise ValueError(f"{name} must be longer than zero: leave it out for no limit.")
 
 
 def _check_whole(name: str, value: object, least: int, most: int) -> None:

@@ -55,6 +55,38 @@ def test_a_wrong_setting_is_one_error():
     assert 'ECHOQ["LEASE"] must not be negative' in messages[0].msg
 
 
+class Sound:
+    def enqueue(self, sendings, send):
+        return send(sendings)
+
+
+class Broken:
+    def __init__(self):
+        raise LookupError("no such tenant")
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("shop.gone.Trace", "cannot be imported"),
+        (f"{__name__}.Gone", "cannot be imported"),
+        (f"{__name__}.Broken", "cannot be made, it raised LookupError: no such tenant"),
+        ("builtins.dict", "defines none of enqueue, run and arun"),
+    ],
+)
+def test_middleware_that_cannot_be_made_is_an_error(redis_url, path, said):
+    with override_settings(ECHOQ={"REDIS_URL": redis_url, "MIDDLEWARE": [path]}):
+        (message,) = run_checks(tags=[checks.TAG])
+
+    assert found([message]) == [(Error, "echoq.E005")]
+    assert message.msg.startswith(f"ECHOQ[\"MIDDLEWARE\"][0], '{path}', {said}")
+
+
+def test_middleware_that_can_be_made_is_none(redis_url):
+    with override_settings(ECHOQ={"REDIS_URL": redis_url, "MIDDLEWARE": [f"{__name__}.Sound"]}):
+        assert run_checks(tags=[checks.TAG]) == []
+
+
 def test_other_apps_are_not_concerned():
     with override_settings(ECHOQ={"LEASE": -1}):
         assert run_checks(app_configs=[], tags=[checks.TAG], include_deployment_checks=True) == []
