@@ -37,11 +37,16 @@ def register(task: Task[Any, Any], aliases: Iterable[str] = ()) -> None:
 
 def lookup(name: str) -> Task[Any, Any]:
     """Answer the task of a name, also an old one; UnknownTask, with the nearest known name, when there is none."""
-    task = _tasks.get(name) or _aliases.get(name)
+    task = find(name)
     if task is None:
         near = difflib.get_close_matches(name, _tasks, n=1)
         raise UnknownTask(name, near[0] if near else None)
     return task
+
+
+def find(name: str) -> Task[Any, Any] | None:
+    """Answer the task of a name, also an old one; None when there is none."""
+    return _tasks.get(name) or _aliases.get(name)
 
 
 def all_tasks() -> list[Task[Any, Any]]:

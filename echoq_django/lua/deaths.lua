@@ -5,8 +5,8 @@
 -- answers  {id, ...}
 -- include  queue checks now_ms
 
--- What the workers of a job say themselves is `failed` and `unknown task`.
-local UNTOLD = {stalled = 1, stopped = 1, overrun = 1, broken = 1}
+-- What the workers of a job say themselves is `failed`.
+local UNTOLD = {stalled = 1, stopped = 1, overrun = 1, broken = 1, ['unknown task'] = 1}
 
 local dead, meta = KEYS[1], KEYS[2]
 local limit = whole(ARGV[1], 1, 1000)

@@ -8,6 +8,7 @@ the task had raised it, and never the worker.
 from __future__ import annotations
 
 import inspect
+import os
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -227,6 +228,20 @@ def _loaded() -> _Chain:
     if made is None or made[0] is not current:
         made = _made = (current, load(current.middleware))
     return made[1]
+
+
+def _forget() -> None:
+    global _made  # noqa: PLW0603
+    _made = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)  # each process makes its own
+
+
+def check() -> None:
+    """Make all middleware once, and forget it; ConfigurationError names what cannot be made."""
+    load(settings().middleware)
 
 
 def load(paths: tuple[str, ...]) -> _Chain:

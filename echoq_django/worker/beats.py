@@ -14,10 +14,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from echoq_django import registry, signals
 from echoq_django.connections import LOST, Wire, make_pool
+from echoq_django.jobs import Job
 from echoq_django.queues import Queue, list_queue
+from echoq_django.signals import job_dead
 from echoq_django.worker.child import END, pause
 from echoq_django.worker.databases import mend_connections, watch_connections
 
@@ -36,6 +39,8 @@ DISCOVER_SECONDS: Final = 10.0
 LONGEST_PAUSE: Final = 60.0
 MANY: Final = 1000
 """How many jobs of a kind a beat moves at most before it looks again."""
+MANY_DEATHS: Final = 100
+"""Of how many deaths one step tells at most."""
 MANY_TRIMMED: Final = 200
 """How many rows one call of the script trims at most."""
 
@@ -77,6 +82,7 @@ class Beats:
             self._looked_after.add(name)
             queue = Queue(name, self.wire)
             self.each.append(Beat(f"beat of {name}", BEAT_SECONDS, partial(_beat, queue)))
+            self.each.append(Beat(f"deaths in {name}", BEAT_SECONDS, partial(tell_deaths, queue)))
             self.each.append(Beat(f"tidying of {name}", TIDY_SECONDS, partial(_tidy, queue)))
             self.each.append(Beat(f"list of {name}", LIST_SECONDS, partial(_list, queue)))
 
@@ -92,6 +98,20 @@ def beat(queue: Queue) -> Beaten:
 def _beat(queue: Queue) -> bool:
     done = beat(queue)
     return done.reaped >= MANY or done.promoted >= MANY
+
+
+def tell_deaths(queue: Queue) -> bool:
+    """Tell those who listen of jobs that died without the word of an executor; of each once, whoever beats."""
+    if not job_dead.receivers:
+        return False
+    ids = queue.deaths(MANY_DEATHS)
+    for job_id in ids:
+        record = queue.get(job_id)
+        if record is not None:
+            job: Job[Any] = Job.from_record(record, queue.name)
+            reason = job.reason or "dead"
+            signals.send(job_dead, registry.find(job.task), job=job, exception=None, reason=job.error or reason)
+    return len(ids) >= MANY_DEATHS
 
 
 def _tidy(queue: Queue) -> bool:

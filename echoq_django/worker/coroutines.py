@@ -28,10 +28,12 @@ from echoq_django.errors import EchoQError, JobTimeout, LeaseLost
 from echoq_django.payloads import Envelope
 from echoq_django.queues import Exchange
 from echoq_django.records import Claimed, Settlement
+from echoq_django.signals import job_begun
 from echoq_django.tasks import Task
 from echoq_django.worker.databases import Databases, forget_connections, of_context
-from echoq_django.worker.execution import Execution, extra_of, told_of
+from echoq_django.worker.execution import Execution, told_of
 from echoq_django.worker.hands import BEGUN, DECIDED, EMPTY, FINISHED, WAITING
+from echoq_django.worker.outcomes import extra_of
 from echoq_django.worker.settling import settle_one_by_one, warn_of_refused
 from echoq_django.worker.threads import start_thread
 
@@ -67,6 +69,8 @@ class Run:
     envelope: Envelope
     task: Task[..., Any]
     place: int
+    read_at: float
+    """When it was read from Redis (monotonic)."""
     has_begun: bool = False
     has_ended: bool = False
     outcome: Settlement | None = None
@@ -281,20 +285,30 @@ class Coroutines:
         run.has_begun = True
         loop = asyncio.get_running_loop()
         execution, claimed, task = self._executions[run.number], run.claimed, run.task
-        timeout_ms = execution.timeout_of(claimed, task)
+        if claimed.fields and execution.has_expired(claimed, run.read_at):
+            run.outcome, run.has_ended = execution.outcomes.of_expired(claimed), True
+            return
+        if job_begun.receivers:
+            await execution.tell_begun(claimed, run.envelope, task, run.place)
+        timeout_ms = execution.outcomes.timeout_of(claimed, task)
         timer = None
         if timeout_ms:
             seconds = timeout_ms / 1000
             deadline = time.monotonic() + seconds
-            self._berths.set_limit(run.place, deadline, execution.retry_ms(claimed, task))
+            self._berths.set_limit(run.place, deadline, execution.outcomes.after_overrun_ms(claimed, task))
             timer = loop.call_later(seconds, self._cancel, run, JobTimeout(claimed.id, seconds))
         end_aloud = execution.begin_aloud(claimed, task) if job_logger.isEnabledFor(logging.DEBUG) else None
         run.may_be_cancelled = True
-        run.outcome = await execution.run_coroutine(claimed, run.envelope, task, run.place, lambda: run.why)
+
+        def leave_alone() -> None:
+            run.may_be_cancelled = False
+            if timer is not None:
+                timer.cancel()
+
+        run.outcome = await execution.run_coroutine(
+            claimed, run.envelope, task, run.place, lambda: run.why, on_end=leave_alone
+        )
         run.has_ended = True
-        run.may_be_cancelled = False
-        if timer is not None:
-            timer.cancel()
         if end_aloud is not None:
             end_aloud(run.outcome)
 

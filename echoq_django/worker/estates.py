@@ -12,8 +12,8 @@ from echoq_django.conf import settings
 from echoq_django.connections import LOST
 from echoq_django.errors import JobTimeout
 from echoq_django.records import Settlement
-from echoq_django.worker.execution import extra_of
 from echoq_django.worker.hands import BEGUN, DECIDED, FINISHED, WAITING, Held
+from echoq_django.worker.outcomes import extra_of
 
 if TYPE_CHECKING:
     from echoq_django.queues import Queue
@@ -102,7 +102,7 @@ def _settle(queue: Queue, estate: Estate, held: Sequence[Held]) -> None:
         if each.state == WAITING:
             settlements.append(Settlement("release", each.ticket))
         elif each.state == BEGUN and estate.deliberate and is_overdue(each, estate.at):
-            settlements.append(Settlement("retry", each.ticket, each.retry_ms, _overdue_text(each)))
+            settlements.append(Settlement("overrun", each.ticket, each.retry_ms, _overdue_text(each)))
         elif each.state == BEGUN and estate.deliberate:
             settlements.append(Settlement("interrupt", each.ticket))
         elif each.state in (BEGUN, DECIDED):

@@ -1,4 +1,4 @@
-"""Execution: runs one claimed job and says how to settle it."""
+"""Execution: runs one claimed job through its middleware, tells who listens, and says how to settle it."""
 
 from __future__ import annotations
 
@@ -6,39 +6,25 @@ import asyncio
 import contextlib
 import logging
 import os
-import random
 import sys
 import time
-import traceback
-from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from echoq_django import jobs, registry
-from echoq_django.backoff import delay_ms, from_text
-from echoq_django.conf import settings
-from echoq_django.connections import close_producer
-from echoq_django.errors import (
-    BadEnvelope,
-    Cancel,
-    Fail,
-    JobCancelled,
-    JobTimeout,
-    LeaseLost,
-    Retry,
-    Snooze,
-    UnknownTask,
-)
-from echoq_django.payloads import decode_envelope, encode_value
+from echoq_django import jobs, middleware, registry, signals
+from echoq_django.errors import BadEnvelope, JobCancelled, JobTimeout, LeaseLost, UnknownTask
+from echoq_django.payloads import Envelope, decode_envelope
 from echoq_django.records import JobRecord, Settlement
+from echoq_django.signals import job_begun, job_completed, job_dead, job_retried
 from echoq_django.states import JobState
-from echoq_django.tasks import NO_TIMEOUT_MS
 from echoq_django.worker.hands import CANCELLED, LOST_LEASE
+from echoq_django.worker.outcomes import Outcomes, extra_of, is_last
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from echoq_django.backoff import Backoff
-    from echoq_django.payloads import Envelope
+    from django.dispatch import Signal
+
     from echoq_django.records import Claimed
     from echoq_django.tasks import Task
     from echoq_django.worker.deadlines import Deadline
@@ -46,9 +32,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("echoq.job")
 
-MOST_ERROR_CHARACTERS: Final = 16_000
-FIRST_UNKNOWN_MS, LONGEST_UNKNOWN_MS = 5_000, 60_000
-DEFAULT_MAX_ATTEMPTS: Final = 3
+
+NO_CALL = Envelope(task="")
+"""What stands for the call of a payload that nobody can read."""
 
 
 class Execution:
@@ -67,18 +53,18 @@ class Execution:
         places: Places | None = None,
         pass_on: Callable[[Claimed, Envelope, Task[..., Any]], Settlement] | None = None,
     ) -> None:
-        current = settings()
         self.queue = queue
         self.worker = worker
-        self._deadline = deadline
         self.places = places
+        self.outcomes = Outcomes(queue)
+        self.runners = middleware.runners()
+        self.read_at = time.monotonic()
+        """When the jobs in hand were read; the time in which they must begin counts from there."""
+        self._deadline = deadline
         self._pass_on = pass_on
-        self._timeouts: dict[Task[..., Any], int] = {}
         self._pid = os.getpid()
-        self._unknown_grace_ms = current.unknown_task_grace_ms
-        self._most_bytes = current.max_payload_bytes
 
-    def run(self, claimed: Claimed, place: int = 0) -> Settlement | None:
+    def run(self, claimed: Claimed, place: int = 0) -> Settlement | None:  # noqa: PLR0912 (the hot path, written out)
         """Run the job at a place of the hand; None when it is completed with nothing to keep, else its settlement.
 
         Never raises: whatever the task raises, BaseException included, becomes a settlement. Three verbs are not sent:
@@ -87,20 +73,22 @@ class Execution:
         try:
             envelope = decode_envelope(claimed.payload)
         except BadEnvelope as error:
-            logger.error(
-                "job.dead %s on %s: %s", claimed.id, self.queue, error, extra=extra_of(claimed.ticket, self.queue)
-            )
-            return Settlement("bury", claimed.ticket, "", f"unreadable payload: {error}")
+            return self._dead_without_a_run(claimed, self.outcomes.of_unreadable(claimed, error))
         try:
             task = registry.lookup(envelope.task)
         except UnknownTask as error:
-            return self._put_back_unknown(claimed, error)
+            return self.outcomes.of_unknown(claimed, error)
+        if claimed.fields and self.has_expired(claimed, self.read_at):
+            return self.outcomes.of_expired(claimed)
         if task.is_async and self._pass_on is not None:
             return self._pass_on(claimed, envelope, task)
         holder = _Holder(claimed, envelope, self, place)
         mark = jobs.running.set(holder)
-        timeout_ms = self.timeout_of(claimed, task)
+        timeout_ms = self.outcomes.timeout_of(claimed, task)
+        value = failure = None
         try:
+            if job_begun.receivers:
+                signals.send(job_begun, task, job=holder.job())
             try:
                 if timeout_ms and self._deadline is not None:
                     value = self._call_in_time(self._deadline, timeout_ms, holder, task)
@@ -110,17 +98,33 @@ class Execution:
                 if os.getpid() != self._pid:
                     _end_fork()
         except BaseException as error:  # noqa: BLE001 (a task may raise anything; it ends the job, not the worker)
-            return self._settle_raised(claimed, task, error)
+            failure = error
         finally:
             jobs.running.reset(mark)
-        return None if value is None else self._settle_value(claimed, task, value)
+        if failure is None and value is None and not job_completed.receivers:
+            return None
+        try:
+            return self._end(holder, task, value, failure)
+        finally:
+            del failure  # its traceback holds this frame
 
     async def run_coroutine(
-        self, claimed: Claimed, envelope: Envelope, task: Task[..., Any], place: int, why: Callable[[], Any]
+        self,
+        claimed: Claimed,
+        envelope: Envelope,
+        task: Task[..., Any],
+        place: int,
+        why: Callable[[], Any],
+        *,
+        on_end: Callable[[], None] = lambda: None,
     ) -> Settlement | None:
-        """Do as `run`, on an event loop. `why` answers for what a cancellation stands: an exception, or None."""
+        """Do as `run`, on an event loop. `why` answers for what a cancellation stands: an exception, or None.
+
+        `on_end` is called when the task has ended: what follows is not to be cancelled.
+        """
         holder = _Holder(claimed, envelope, self, place)
         jobs.running.set(holder)
+        value = failure = None
         try:
             try:
                 value = await holder.call(task)
@@ -128,12 +132,75 @@ class Execution:
                 if os.getpid() != self._pid:
                     _end_fork()
         except BaseException as error:  # noqa: BLE001 (as in `run`)
-            reason = why() if isinstance(error, asyncio.CancelledError) else None
-            if reason is None:
-                return self._settle_raised(claimed, task, error)
-            reason.__cause__ = error
-            return self._settle_raised(claimed, task, reason)
-        return None if value is None else self._settle_value(claimed, task, value)
+            failure = why() if isinstance(error, asyncio.CancelledError) else None
+            if failure is None:
+                failure = error
+            else:
+                failure.__cause__ = error
+        on_end()
+        if failure is None and value is None and not job_completed.receivers:
+            return None
+        try:
+            settlement, heard = self._settle(holder, task, value, failure)
+        finally:
+            del failure
+        if heard is not None:
+            signal, facts = heard
+            with contextlib.suppress(asyncio.CancelledError):  # which the job had sent to itself
+                await signals.asend(signal, task, job=holder.job(), **facts)
+        return settlement
+
+    async def tell_begun(self, claimed: Claimed, envelope: Envelope, task: Task[..., Any], place: int) -> None:
+        """Tell those who listen that a coroutine's job begins."""
+        holder = _Holder(claimed, envelope, self, place)
+        jobs.running.set(holder)
+        await signals.asend(job_begun, task, job=holder.job())
+
+    def has_expired(self, claimed: Claimed, since: float) -> bool:
+        """Say whether a job that was read at `since` (monotonic) must not be begun any more."""
+        left_ms = claimed.fields.get("expires_in")
+        return left_ms is not None and time.monotonic() - since >= int(left_ms) / 1000
+
+    def _end(
+        self, holder: _Holder, task: Task[..., Any], value: Any, failure: BaseException | None
+    ) -> Settlement | None:
+        """Settle a run, and tell those who listen, inside the job."""
+        settlement, heard = self._settle(holder, task, value, failure)
+        if heard is not None:
+            signal, facts = heard
+            mark = jobs.running.set(holder)
+            try:
+                signals.send(signal, task, job=holder.job(), **facts)
+            finally:
+                jobs.running.reset(mark)
+        return settlement
+
+    def _settle(
+        self, holder: _Holder, task: Task[..., Any], value: Any, failure: BaseException | None
+    ) -> tuple[Settlement | None, tuple[Signal, dict[str, Any]] | None]:
+        """Answer the settlement of a run, None for one that left nothing to keep; and what receivers are to hear."""
+        claimed = holder.claimed
+        if failure is not None:
+            failure = self.outcomes.in_full(claimed, task, failure)
+            settlement = self.outcomes.of_error(claimed, task, failure)
+        elif value is None:
+            return None, (job_completed, {"result": None})
+        else:
+            settlement = self.outcomes.of_value(claimed, task, value)
+        if settlement.verb == "complete":
+            return settlement, (job_completed, {"result": value}) if job_completed.receivers else None
+        if settlement.verb == "retry" and not is_last(claimed):
+            if job_retried.receivers:
+                return settlement, (job_retried, {"exception": failure, "delay_ms": settlement.number})
+        elif settlement.verb in ("retry", "bury") and job_dead.receivers:
+            return settlement, (job_dead, {"exception": failure, "reason": _reason(settlement)})
+        return settlement, None
+
+    def _dead_without_a_run(self, claimed: Claimed, settlement: Settlement) -> Settlement:
+        if job_dead.receivers:
+            job = _Holder(claimed, NO_CALL, self, 0).job()
+            signals.send(job_dead, None, job=job, exception=None, reason=_reason(settlement))
+        return settlement
 
     def run_aloud(self, claimed: Claimed, place: int = 0) -> Settlement | None:
         """Do as `run`, between two lines of the log, which cost more than a small job. The loop writes its own."""
@@ -141,7 +208,7 @@ class Execution:
             task = registry.lookup(decode_envelope(claimed.payload).task)
         except (BadEnvelope, UnknownTask):
             return self.run(claimed, place)  # it does not begin
-        if task.is_async and self._pass_on is not None:
+        if (task.is_async and self._pass_on is not None) or self.has_expired(claimed, self.read_at):
             return self.run(claimed, place)
         end_aloud = self.begin_aloud(claimed, task)
         outcome = self.run(claimed, place)
@@ -159,30 +226,18 @@ class Execution:
             if outcome is None or outcome.verb == "complete":
                 logger.debug("job.completed %s on %s after %.3f s", claimed.id, self.queue, seconds, extra=extra)
             else:
-                words = (claimed.id, self.queue, outcome.verb, seconds)
+                is_end = outcome.verb == "bury" or (outcome.verb == "retry" and is_last(claimed))
+                words = (claimed.id, self.queue, "dead" if is_end else outcome.verb, seconds)
                 logger.debug("job.ended %s on %s: %s after %.3f s", *words, extra=extra)
 
         return end
 
     def cut_short(self, claimed: Claimed, task: Task[..., Any]) -> Settlement:
         """Answer the settlement of a job whose run never came to its end."""
-        return self._settle_raised(claimed, task, RuntimeError("the event loop dropped the job's task"))
-
-    def timeout_of(self, claimed: Claimed, task: Task[..., Any]) -> int:
-        """Answer how long a job may run, in ms; 0 for as long as it likes."""
-        timeout_ms = self._timeouts.get(task)
-        if timeout_ms is None:
-            timeout_ms = self._timeouts[task] = task.plan().timeout_ms or 0
-        if claimed.fields:
-            timeout_ms = int(claimed.fields.get("timeout", timeout_ms))
-        return timeout_ms if timeout_ms < NO_TIMEOUT_MS else 0
-
-    def retry_ms(self, claimed: Claimed, task: Task[..., Any]) -> int:
-        """Answer how long the job waits for its next run when this one fails."""
-        return delay_ms(_policy(claimed, task), max(1, claimed.counted))
+        return self.outcomes.of_error(claimed, task, RuntimeError("the event loop dropped the job's task"))
 
     def _call_in_time(self, deadline: Deadline, timeout_ms: int, holder: _Holder, task: Task[..., Any]) -> Any:
-        retry_ms = self.retry_ms(holder.claimed, task)
+        retry_ms = self.outcomes.after_overrun_ms(holder.claimed, task)
         try:
             deadline.arm(timeout_ms, retry_ms)
             return holder.call(task)
@@ -195,67 +250,6 @@ class Execution:
                     deadline.disarm()
                 except JobTimeout:  # it came on the way in
                     deadline.disarm()
-
-    def _settle_value(self, claimed: Claimed, task: Task[..., Any], value: Any) -> Settlement:
-        if type(value) is CoroutineType:  # isinstance would ask a lazy value what it is
-            value.close()
-            unrun = TypeError("the task returned a coroutine, which nobody runs: make it an async def, or await it")
-            return self._settle_raised(claimed, task, unrun)
-        try:
-            return Settlement("complete", claimed.ticket, "", self._kept(value))
-        except Exception as error:  # noqa: BLE001 (lazy values run their own code here)
-            said = error if isinstance(error, (TypeError, ValueError)) else _last_line(error)
-            text = f"the result cannot be kept: {said}"
-            logger.error(
-                "job.dead %s %s: %s", claimed.id, task.name, text, extra=extra_of(claimed.ticket, self.queue, task.name)
-            )
-            return Settlement("bury", claimed.ticket, "", text)
-
-    def _kept(self, value: Any) -> bytes:
-        text = encode_value(value)
-        if len(text) > self._most_bytes:
-            raise ValueError(f"it takes {len(text):,} bytes, and {self._most_bytes:,} may be kept: store it yourself.")
-        return text
-
-    def _put_back_unknown(self, claimed: Claimed, error: UnknownTask) -> Settlement:
-        """Put a job of an unknown task back for 5 to 60 s: a newer worker may know it."""
-        seen_before = min(int(claimed.fields.get("uncounted", 0)), 10)
-        ms = min(FIRST_UNKNOWN_MS * 2**seen_before, LONGEST_UNKNOWN_MS)
-        logger.warning(
-            "job.unknown %s on %s: %s", claimed.id, self.queue, error, extra=extra_of(claimed.ticket, self.queue)
-        )
-        wait_ms = random.randint(max(FIRST_UNKNOWN_MS, ms // 2), ms)
-        return Settlement("unknown", claimed.ticket, wait_ms, str(self._unknown_grace_ms))
-
-    def _settle_raised(self, claimed: Claimed, task: Task[..., Any], error: BaseException) -> Settlement:
-        ticket = claimed.ticket
-        extra = extra_of(claimed.ticket, self.queue, task.name)
-        if isinstance(error, Snooze):
-            return Settlement("delay", ticket, error.delay_ms)
-        if isinstance(error, Fail):
-            logger.error("job.dead %s %s: %s", claimed.id, task.name, error, extra=extra)
-            return Settlement("bury", ticket, "", _error_text(error))
-        if isinstance(error, Cancel):
-            return Settlement("cancel", ticket, "", error.reason or "cancelled by the task")
-        if isinstance(error, JobCancelled):
-            return Settlement("cancel", ticket, "", "cancelled")
-        if isinstance(error, LeaseLost) and (error.job_id, error.token) == (claimed.id, claimed.token):
-            logger.warning("job.lost %s %s: %s", claimed.id, task.name, error, extra=extra)
-            return Settlement("lost", ticket)
-        if isinstance(error, JobTimeout) and error.timeout is None:
-            close_producer()  # a reply may be left in it
-            error = _told_in_full(error, claimed, self.timeout_of(claimed, task))
-        counted = claimed.counted
-        wait_ms = error.delay_ms if isinstance(error, Retry) else self.retry_ms(claimed, task)
-        if counted >= int(claimed.fields.get("max_attempts", DEFAULT_MAX_ATTEMPTS)):
-            logger.error(
-                "job.dead %s %s after %d attempts", claimed.id, task.name, counted, exc_info=error, extra=extra
-            )
-        else:
-            logger.warning(
-                "job.retried %s %s in %d ms: %s", claimed.id, task.name, wait_ms, _last_line(error), extra=extra
-            )
-        return Settlement("retry", ticket, wait_ms, _error_text(error))
 
 
 class _Holder(jobs.Running):
@@ -271,7 +265,14 @@ class _Holder(jobs.Running):
         self._job: jobs.RunningJob | None = None
 
     def call(self, task: Task[..., Any]) -> Any:
-        """Call the task's function."""
+        """Call the task's function, through the middleware; a coroutine of it for one of an async task."""
+        runners = self._execution.runners
+        if not runners:
+            return self._call(task)
+        around = middleware.around_arun if task.is_async else middleware.around_run
+        return around(runners, self.job(), partial(self._call, task))
+
+    def _call(self, task: Task[..., Any]) -> Any:
         envelope = self._envelope
         if task.takes_context:
             return task.func(self.job(), *envelope.args, **envelope.kwargs)
@@ -319,11 +320,9 @@ def told_of(claimed: Claimed, places: Places, place: int) -> BaseException | Non
     return LeaseLost(claimed.id, claimed.token) if word == LOST_LEASE else None
 
 
-def _told_in_full(error: JobTimeout, claimed: Claimed, timeout_ms: int) -> JobTimeout:
-    """Name the job and the limit, which an exception that was set from outside does not know."""
-    full = JobTimeout(claimed.id, timeout_ms / 1000)
-    full.__cause__, full.__traceback__ = error.__cause__, error.__traceback__
-    return full
+def _reason(settlement: Settlement) -> str:
+    """Answer the first line of what a settlement says of its error."""
+    return str(settlement.text).partition("\n")[0]
 
 
 def _end_fork() -> NoReturn:
@@ -334,40 +333,3 @@ def _end_fork() -> NoReturn:
         with contextlib.suppress(Exception):
             stream.flush()
     os._exit(code if isinstance(code, int) else 0 if code is None else 1)
-
-
-def _policy(claimed: Claimed, task: Task[..., Any]) -> Backoff:
-    """Answer the policy that travels with the job, else the task's."""
-    text = claimed.fields.get("backoff")
-    if text is None:
-        return task.plan().policy
-    try:
-        return from_text(text)
-    except ValueError as error:
-        logger.warning("Job %s is retried by its task's policy: %s", claimed.id, error)
-        return task.plan().policy
-
-
-def _error_text(error: BaseException) -> str:
-    """Write an error as a row keeps it: a line with its class and text, then the traceback, cut in the middle."""
-    text = _last_line(error)
-    with contextlib.suppress(Exception):  # an exception may hold what cannot be formatted
-        text = f"{text}\n\n{''.join(traceback.format_exception(error))}".strip()
-    text = text.encode(errors="backslashreplace").decode()
-    if len(text) > MOST_ERROR_CHARACTERS:
-        half = MOST_ERROR_CHARACTERS // 2
-        text = f"{text[:half]}\n[...]\n{text[-half:]}"
-    return text
-
-
-def _last_line(error: BaseException) -> str:
-    try:
-        return traceback.format_exception_only(error)[-1].strip()
-    except Exception:  # noqa: BLE001 (an exception whose own text raises)
-        return type(error).__qualname__
-
-
-def extra_of(ticket: str, queue: str, task: str = "") -> dict[str, Any]:
-    """Answer what a line about a job carries besides its text; `task` is empty where nobody knows it."""
-    job_id, _, token = ticket.partition(":")
-    return {"job_id": job_id, "queue": queue, "task": task, "attempts": int(token)}

@@ -282,7 +282,7 @@ class Executor:
         if not self._berths:
             source.aside.append(Settlement("release", claimed.ticket))
             return Settlement("aside", claimed.ticket)
-        run = Run(source.number, claimed, envelope, task, self._berths.pop())
+        run = Run(source.number, claimed, envelope, task, self._berths.pop(), source.execution.read_at)
         self.coroutines.submit(run)
         return Settlement("passed", claimed.ticket)
 
@@ -320,7 +320,7 @@ class Executor:
         if is_many or source.aside:
             self.hand_out = True
             self._on_hand()
-        began = time.monotonic()
+        began = source.execution.read_at = time.monotonic()
         ran = 0
         self._coroutines_met = 0
         if job_logger.isEnabledFor(logging.DEBUG):

@@ -34,7 +34,7 @@ LOST_LEASE, CANCELLED = 1, 2
 """What a mark says of a ticket: another worker may hold the job; somebody asked for its end."""
 
 _MARK: Final = struct.Struct("=II")
-_LIMIT: Final = struct.Struct("=dQ")
+_LIMIT: Final = struct.Struct("=dq")
 _NUMBER: Final = struct.Struct("=H")
 _HEADER: Final = struct.Struct("=IHBx")
 _PER_PLACE: Final = 1 + 1 + _MARK.size + TICKET_BYTES

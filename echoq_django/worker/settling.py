@@ -9,7 +9,7 @@ import redis
 
 from echoq_django.errors import EchoQError
 from echoq_django.records import Settlement
-from echoq_django.worker.execution import extra_of
+from echoq_django.worker.outcomes import extra_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

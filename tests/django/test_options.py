@@ -111,7 +111,7 @@ def is_named_and_enqueued_once(store, hands, job):
 def may_run_for_ms(ms):
     def check(store, hands, job):
         (claimed,) = hands.claim()
-        assert hands.execution.timeout_of(claimed, registry.lookup("tests.body")) == ms
+        assert hands.execution.outcomes.timeout_of(claimed, registry.lookup("tests.body")) == ms
 
     return check
 

@@ -78,7 +78,7 @@ def test_a_process_is_ended_when_nothing_else_ends_the_job(site, task):
     worker = site.worker(*ONE)
 
     assert job.wait(15).state == "dead"
-    assert (job.attempts, job.failures, job.stalled, job.reason) == (1, 1, 0, "failed")
+    assert (job.attempts, job.failures, job.stalled, job.reason) == (1, 1, 0, "overrun")
     assert "JobTimeout" in job.error
     assert "Its process had to be ended" in job.error
     assert "goes on after its timeout" in worker.text()

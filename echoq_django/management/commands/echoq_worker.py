@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from django.conf import settings as django_settings
 from django.core.management.base import BaseCommand, CommandError
 
-from echoq_django import registry
+from echoq_django import middleware, registry
 from echoq_django.conf import settings
 from echoq_django.errors import ConfigurationError
 from echoq_django.keys import check_queue_name
@@ -139,6 +139,7 @@ class Command(BaseCommand):
             lifeline=lifeline,
         )
         try:
+            middleware.check()
             code = Supervisor(plan).run()
         except ConfigurationError as error:
             raise CommandError(str(error)) from error
