@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import update_wrapper
 from itertools import chain
 from types import MappingProxyType
@@ -26,12 +25,13 @@ from typing import (
 )
 
 from echoq_django import backoff as policies
-from echoq_django import ids, registry
+from echoq_django import ids, middleware, registry, signals
 from echoq_django.backoff import Backoff, whole_ms
 from echoq_django.conf import MAX_INTEGER, Settings, settings
 from echoq_django.connections import LOST
 from echoq_django.errors import EchoQError, EnqueueFailed, PayloadTooLarge, QueueBroken
 from echoq_django.jobs import Job, RunningJob, current_job, in_thread, instant_ms
+from echoq_django.middleware import Sending
 from echoq_django.options import (
     CALL_OPTIONS,
     TASK_OPTIONS,
@@ -46,6 +46,7 @@ from echoq_django.options import (
 from echoq_django.payloads import encode_envelope
 from echoq_django.queues import Queue
 from echoq_django.records import Enqueued, NewJob
+from echoq_django.signals import job_enqueued
 from echoq_django.signatures import Parameters
 from echoq_django.states import JobState
 
@@ -71,6 +72,7 @@ class _Plan:
         "headers",
         "hidden",
         "is_plain",
+        "middleware",
         "most_bytes",
         "policy",
         "priority",
@@ -90,48 +92,48 @@ class _Plan:
             own = getattr(options, name)
             return own if own is not None else defaults.get(name, fallback)
 
-        def choice_ms(name: str) -> int | None:
-            length = choice(name, None)
-            return None if length is None else whole_ms(length, name=name)
-
         self.settings = current
         self.queue = Queue(options.queue)
         self.priority: int = choice("priority", 0)
         self.policy: Backoff = choice("backoff", policies.DEFAULT)
-        self.timeout_ms = choice_ms("timeout")
+        timeout = choice("timeout", None)
+        self.timeout_ms: int | None = None if timeout is None else whole_ms(timeout, name="timeout")
         self.rules: ErrorRules = options.error_rules()
         self.most_bytes = current.max_payload_bytes
+        self.middleware = current.middleware
         self.headers = options.headers or None
         self.unique = unique = options.unique
         self.is_plain = (unique, options.delay, options.run_at, options.job_id) == (None,) * 4
         self.unique_head = "" if unique is None else f"{unique.scope} {unique.on_duplicate} {unique.ttl_ms} "
         self.hidden: dict[str, bytes] = {}
         """What the row says of hiding, which a handle must know before it has read the row."""
-        # The scripts look for `expires` here first, and for `unique`, which each call has for itself, before it.
-        rows: list[tuple[str, str | int | None]] = [
-            ("expires", choice_ms("expires")),
-            ("max_attempts", _unless(DEFAULT_MAX_ATTEMPTS, choice("max_attempts", DEFAULT_MAX_ATTEMPTS))),
-            ("retain", retain_field(choice("retain", None))),
-        ]
+        fields: list[tuple[str, str | int]] = []
+        expires = choice("expires", None)
+        if expires is not None:  # first: the scripts look for it there, and for each call's `unique` before it
+            fields.append(("expires", whole_ms(expires, name="expires")))
+        most = choice("max_attempts", DEFAULT_MAX_ATTEMPTS)
+        if most != DEFAULT_MAX_ATTEMPTS:
+            fields.append(("max_attempts", most))
+        retain = retain_field(choice("retain", None))
+        if retain is not None:
+            fields.append(("retain", retain))
         if task.base is not None:
-            # A worker finds what a task has by its name; what a changed copy has in place of it travels with the job.
-            base, names = task.base.plan(), ",".join(options.hide or ())
-            rows += [
-                ("backoff", policies.to_text(self.policy) if self.policy != base.policy else None),
-                ("timeout", _unless(base.timeout_ms or NO_TIMEOUT_MS, self.timeout_ms or NO_TIMEOUT_MS)),
-                ("on_error", self.rules.to_text() if self.rules != base.rules else None),
-                ("hide", _unless(",".join(task.base.options.hide or ()), names)),
-            ]
-            if rows[-1][1] is not None:
-                self.hidden = {"hide": names.encode()}
-        self.fields = tuple((name, value) for name, value in rows if value is not None)
+            fields += self._differences(options, task.base)
+        self.fields = tuple(fields)
 
-
-_T = TypeVar("_T")
-
-
-def _unless(general: _T, value: _T) -> _T | None:
-    return None if value == general else value
+    def _differences(self, options: Options, task: Task[Any, Any]) -> Iterator[tuple[str, str | int]]:
+        """Yield what travels with a job: a worker finds what its task has by its name, but not what a copy has."""
+        base = task.plan()
+        if self.policy != base.policy:
+            yield "backoff", policies.to_text(self.policy)
+        if self.timeout_ms != base.timeout_ms:
+            yield "timeout", NO_TIMEOUT_MS if self.timeout_ms is None else self.timeout_ms
+        if self.rules != base.rules:
+            yield "on_error", self.rules.to_text()
+        if options.hide != task.options.hide and (options.hide or task.options.hide):
+            names = ",".join(options.hide or ())
+            self.hidden = {"hide": names.encode()}
+            yield "hide", names
 
 
 class Task(Generic[P, R]):
@@ -176,7 +178,7 @@ class Task(Generic[P, R]):
         Takes the task options and, for the calls of this copy, `delay` or `run_at`, and `job_id`. TypeError names an
         option that there is not.
         """
-        return self._changed(replace(self.options, **known_options(options, (*TASK_OPTIONS, *CALL_OPTIONS))))
+        return self._changed(self.options.changed(known_options(options, (*TASK_OPTIONS, *CALL_OPTIONS))))
 
     def _changed(self, options: Options) -> Task[P, R]:
         changed = object.__new__(type(self))
@@ -201,6 +203,10 @@ class Task(Generic[P, R]):
         """
         self._parameters.check(args, kwargs)
         plan = self.plan()
+        if plan.middleware and middleware.is_enqueued_around():
+            call: Call[R] = Call(self, args, kwargs)
+            (job,) = _send_around([call], lambda headers: [self._sent(plan, args, kwargs, headers[0])])
+            return job
         return self._sent(plan, args, kwargs, plan.headers)
 
     def enqueue_in(self, delay: Length, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
@@ -272,7 +278,10 @@ class Task(Generic[P, R]):
         self, plan: _Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any], headers: Mapping[str, str] | None
     ) -> Job[R]:
         new = self._new_job(plan, args, kwargs, headers)
-        return self._handle(plan, new, args, kwargs, plan.queue.enqueue(new), headers=headers)
+        job = self._handle(plan, new, args, kwargs, plan.queue.enqueue(new), headers=headers)
+        if job_enqueued.receivers:
+            _announce(self, job)
+        return job
 
     def _new_job(
         self, plan: _Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any], headers: Mapping[str, str] | None
@@ -502,7 +511,30 @@ def enqueue_many(calls: Iterable[Call[Any]]) -> list[Job[Any]]:
     250 jobs, each atomic. EnqueueFailed names the jobs that Redis did not confirm.
     """
     items = list(calls)
+    if items and settings().middleware and middleware.is_enqueued_around():
+        for i, item in enumerate(items):
+            if not isinstance(item, Call):
+                raise _no_call(i, item)
+        return _send_around(items, lambda headers: _sent_many(items, headers))
     return _sent_many(items, None)
+
+
+def _send_around(
+    calls: Sequence[Call[Any]], send: Callable[[Sequence[Mapping[str, str]]], list[Job[Any]]]
+) -> list[Job[Any]]:
+    """Send calls, which `send` does with the headers of each, through all middleware."""
+    sendings = []
+    for task, args, kwargs in calls:
+        plan = task.plan()
+        sendings.append(Sending(task, args, kwargs, dict(plan.headers or ()), plan.queue.name))
+    given = tuple(sendings)
+
+    def send_given(same: Sequence[Sending]) -> list[Job[Any]]:
+        if tuple(same) != given:
+            raise RuntimeError("A middleware changed the list of calls: it may change their headers, and nothing else.")
+        return send([sending.headers for sending in given])
+
+    return middleware.around_enqueue(sendings, send_given)
 
 
 def _sent_many(calls: Sequence[Call[Any]], headers: Sequence[Mapping[str, str]] | None) -> list[Job[Any]]:
@@ -515,7 +547,13 @@ def _sent_many(calls: Sequence[Call[Any]], headers: Sequence[Mapping[str, str]] 
         own = plan.headers if headers is None else headers[place]
         jobs[place] = call.task._handle(plan, new, call.args, call.kwargs, answer, headers=own)
 
-    _send_by_queue(prepared, jobs, make_handle)
+    try:
+        _send_by_queue(prepared, jobs, make_handle)
+    finally:
+        if job_enqueued.receivers:  # of those too that were confirmed before others failed
+            for call, job in zip(calls, jobs, strict=True):
+                if job is not None:
+                    _announce(call.task, job)
     return cast("list[Job[Any]]", jobs)
 
 
@@ -560,14 +598,14 @@ async def aenqueue_many(calls: Iterable[Call[Any]]) -> list[Job[Any]]:
     return await in_thread(enqueue_many, calls)
 
 
-def _checked(i: int, item: object) -> Call[Any]:
-    if not isinstance(item, Call):
-        raise TypeError(f"items[{i}] must be a call, as task.bind(...) makes it, not {type(item).__name__}.")
-    return item
+def _no_call(i: int, item: object) -> TypeError:
+    return TypeError(f"items[{i}] must be a call, as task.bind(...) makes it, not {type(item).__name__}.")
 
 
 def _prepare(i: int, item: object, headers: Sequence[Mapping[str, str]] | None) -> tuple[_Plan, NewJob]:
-    task, args, kwargs = _checked(i, item)
+    if not isinstance(item, Call):
+        raise _no_call(i, item)
+    task, args, kwargs = item
     plan = task.plan()
     try:
         return plan, task._new_job(plan, args, dict(kwargs), plan.headers if headers is None else headers[i])
@@ -576,3 +614,9 @@ def _prepare(i: int, item: object, headers: Sequence[Mapping[str, str]] | None) 
     except (TypeError, ValueError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(f"items[{i}]: {error}") from error
+
+
+def _announce(task: Task[Any, Any], job: Job[Any]) -> None:
+    """Send job_enqueued for a job that was made, by the task that is registered."""
+    if not job.duplicate:
+        signals.send(job_enqueued, task.base or task, job=job)

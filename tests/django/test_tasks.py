@@ -14,8 +14,11 @@ import echoq_django as echoq
 from echoq_django import JobState, ids
 from echoq_django.errors import WrongKind
 from echoq_django.jobs import RunningJob
+from echoq_django.middleware import Middleware
 from echoq_django.options import LATER_OPTIONS
 from echoq_django.paths import digest
+from echoq_django.payloads import decode_envelope
+from echoq_django.signals import job_enqueued
 
 LATER = timedelta(minutes=5)
 
@@ -650,3 +653,164 @@ def test_duplicates_are_found_within_many(store):
     assert [job.duplicate for job in jobs] == [False, False, False, True, True]
     assert [jobs[3].id, jobs[4].id] == [jobs[0].id, jobs[1].id]
     assert store.ids("default", "pending") == [job.id for job in jobs[:3]]
+
+
+# ── Middleware around enqueue, and the signal after it ──────────────────────────────────────────────────────
+
+
+class Stamp(Middleware):
+    """Writes a header into each call, after those that were there."""
+
+    seen: list
+
+    def enqueue(self, sendings, send):
+        Stamp.seen.append(
+            [(sending.task.name, sending.args, dict(sending.headers), sending.queue) for sending in sendings]
+        )
+        for i, sending in enumerate(sendings):
+            sending.headers["stamp"] = f"{i}{sending.headers.get('own', '')}"
+        jobs = send(sendings)
+        Stamp.seen.append([job.id for job in jobs])
+        return jobs
+
+
+class Scribble(Middleware):
+    """Writes what is no header."""
+
+    def enqueue(self, sendings, send):
+        sendings[-1].headers["count"] = 5
+        return send(sendings)
+
+
+class Drop(Middleware):
+    """Takes a call out of the list."""
+
+    def enqueue(self, sendings, send):
+        sendings.pop()
+        return send(sendings)
+
+
+@pytest.fixture
+def stamp(configure):
+    Stamp.seen = []
+    configure(MIDDLEWARE=[f"{__name__}.Stamp"])
+    return Stamp.seen
+
+
+def headers_of(store, job):
+    return decode_envelope(store.client.hget(store.key(job.queue, f"job:{job.id}"), "payload")).headers
+
+
+@pytest.mark.parametrize(
+    "enqueue",
+    [
+        lambda task: task.enqueue(5),
+        lambda task: asyncio.run(task.aenqueue(5)),
+        lambda task: task.enqueue_in(60, 5),
+        lambda task: echoq.enqueue_many([task.bind(5)])[0],
+        lambda task: asyncio.run(echoq.aenqueue_many([task.bind(5)]))[0],
+    ],
+)
+def test_middleware_is_around_every_way_to_enqueue_and_its_headers_travel(store, stamp, enqueue):
+    task = add.using(headers={"own": "!"}, queue="mail")
+
+    job = enqueue(task)
+
+    assert stamp == [[(add.name, (5,), {"own": "!"}, "mail")], [job.id]]
+    assert job.headers == headers_of(store, job) == {"own": "!", "stamp": "0!"}
+    assert task.options.headers == {"own": "!"}
+
+
+def test_middleware_is_called_once_for_many(store, stamp):
+    jobs = echoq.enqueue_many([add.bind(1), add.using(queue="mail").bind(2), add.using(priority=3).bind(3)])
+
+    assert [headers_of(store, job) for job in jobs] == [{"stamp": "0"}, {"stamp": "1"}, {"stamp": "2"}]
+    assert [len(seen) for seen in stamp] == [3, 3]
+    assert [(job.args, job.queue, job.priority) for job in jobs] == [
+        ((1,), "default", 0),
+        ((2,), "mail", 0),
+        ((3,), "default", 3),
+    ]
+
+
+def test_middleware_sees_no_call_that_is_none(store, stamp):
+    with store.refused(TypeError, "test_tasks.add"):
+        add.enqueue(1, 2, 3)
+    with store.refused(TypeError, r"items\[1\] must be a call"):
+        echoq.enqueue_many([add.bind(1), add])
+    assert echoq.enqueue_many([]) == []
+    assert stamp == []
+
+
+def test_a_header_of_middleware_that_is_no_text_is_refused(store, configure):
+    configure(MIDDLEWARE=[f"{__name__}.Scribble"])
+
+    with store.refused(TypeError, r"headers\['count'\] is text, it cannot be of type int"):
+        add.enqueue(1)
+    with store.refused(TypeError, r"items\[1\]: headers\['count'\] is text"):
+        echoq.enqueue_many([add.bind(1), add.bind(2)])
+
+
+def test_middleware_that_changes_the_list_of_calls_is_refused(store, configure):
+    configure(MIDDLEWARE=[f"{__name__}.Drop"])
+
+    for enqueue in (lambda: add.enqueue(1), lambda: echoq.enqueue_many([add.bind(1), add.bind(2)])):
+        with store.refused(RuntimeError, "A middleware changed the list of calls"):
+            enqueue()
+
+
+def test_the_headers_of_a_handle_cannot_be_changed():
+    with pytest.raises(TypeError):
+        add.using(headers={"a": "b"}).enqueue(1).headers["a"] = "c"
+
+
+@pytest.fixture
+def told():
+    """Give the list of what job_enqueued tells."""
+    told = []
+
+    def receiver(sender, job, **_):
+        told.append((sender, job))
+
+    job_enqueued.connect(receiver)
+    yield told
+    job_enqueued.disconnect(receiver)
+
+
+def test_a_signal_tells_of_each_job_that_was_made_and_of_no_duplicate(told):
+    jobs = [
+        add.enqueue(1),
+        add.using(priority=3, job_id="JOB_mine").enqueue(2),
+        *echoq.enqueue_many([sync.bind(1), sync.bind(2)]),
+        asyncio.run(add.aenqueue(3)),
+    ]
+    add.using(job_id="JOB_mine").enqueue(2)
+    echoq.enqueue_many([sync.bind(2)])
+
+    assert told == list(zip([add, add, sync, sync, add], jobs, strict=True))
+
+
+def test_a_signal_tells_of_those_that_were_confirmed_before_others_failed(store, told):
+    store.client.set(store.key("broken", "pending"), "of another type")
+
+    with pytest.raises(echoq.EnqueueFailed) as failed:
+        echoq.enqueue_many([add.bind(1), add.using(queue="broken").bind(2), add.bind(3)])
+
+    assert len(failed.value.job_ids) == 1
+    assert [job.id for _, job in told] == store.ids("default", "pending")
+    assert len(told) == 2
+
+
+def test_a_receiver_that_fails_changes_nothing(store, told, caplog):
+    def fail(**_):
+        raise ValueError("boom")
+
+    job_enqueued.connect(fail)
+    try:
+        job = add.enqueue(1)
+    finally:
+        job_enqueued.disconnect(fail)
+
+    assert store.ids("default", "pending") == [job.id]
+    assert [one.id for _, one in told] == [job.id]
+    assert "boom" in caplog.text
