@@ -400,7 +400,7 @@ class RunningJob(Job[Any]):
 
     ticket: str
     told: Callable[[], BaseException | None]
-    """Answers what its worker has heard of it meanwhile: JobCancelled, LeaseLost, or None."""
+    """Answers what its worker has heard of it: JobCancelled, LeaseLost, of a coroutine also JobTimeout, or None."""
 
     @property
     def token(self) -> int:

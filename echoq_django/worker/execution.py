@@ -122,7 +122,7 @@ class Execution:
 
         `on_end` is called when the task has ended: what follows is not to be cancelled.
         """
-        holder = _Holder(claimed, envelope, self, place)
+        holder = _Holder(claimed, envelope, self, place, why)
         jobs.running.set(holder)
         value = failure = None
         try:
@@ -255,13 +255,21 @@ class Execution:
 class _Holder(jobs.Running):
     """What `current_job()` finds; makes the handle when somebody asks for it."""
 
-    __slots__ = ("_envelope", "_execution", "_job", "_place", "claimed")
+    __slots__ = ("_envelope", "_execution", "_job", "_place", "_why", "claimed")
 
-    def __init__(self, claimed: Claimed, envelope: Envelope, execution: Execution, place: int) -> None:
+    def __init__(
+        self,
+        claimed: Claimed,
+        envelope: Envelope,
+        execution: Execution,
+        place: int,
+        why: Callable[[], BaseException | None] = lambda: None,
+    ) -> None:
         self.claimed = claimed
         self._envelope = envelope
         self._execution = execution
         self._place = place
+        self._why = why
         self._job: jobs.RunningJob | None = None
 
     def call(self, task: Task[..., Any]) -> Any:
@@ -307,9 +315,12 @@ class _Holder(jobs.Running):
         }
 
     def _told(self) -> BaseException | None:
-        """Answer what the supervisor has heard of the job meanwhile, as it is raised in it; None for nothing."""
+        """Answer what the worker has heard of the job meanwhile, as it is raised in it; None for nothing.
+
+        For a coroutine that is cancelled it is what the cancellation stands for.
+        """
         places = self._execution.places
-        return None if places is None else told_of(self.claimed, places, self._place)
+        return self._why() or (None if places is None else told_of(self.claimed, places, self._place))
 
 
 def told_of(claimed: Claimed, places: Places, place: int) -> BaseException | None:
