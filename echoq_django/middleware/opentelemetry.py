@@ -5,13 +5,12 @@ Needs opentelemetry-api (`pip install 'echoq-django[opentelemetry]'`), and an SD
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from echoq_django.errors import Cancel, JobCancelled, LeaseLost, Retry, Snooze
 from echoq_django.middleware import Middleware
 from echoq_django.middleware.baggage import joined
+from echoq_django.middleware.ends import STEERING, meaning_of
 
 try:
     from opentelemetry import context, propagate, trace
@@ -31,9 +30,6 @@ if TYPE_CHECKING:
     from echoq_django.middleware import Sending
 
 __all__ = ["OpenTelemetryMiddleware"]
-
-NO_ERRORS: Final = (Snooze, Retry, Cancel, JobCancelled, LeaseLost, asyncio.CancelledError, GeneratorExit)
-"""What a run may end with that has gone as somebody meant it."""
 
 
 class OpenTelemetryMiddleware(Middleware):
@@ -121,14 +117,16 @@ class OpenTelemetryMiddleware(Middleware):
         ):
             try:
                 yield
-            except NO_ERRORS as error:
-                span.set_attribute("echoq.outcome", type(error).__qualname__)
-                raise
             except BaseException as error:
-                span.set_attribute("error.type", f"{type(error).__module__}.{type(error).__qualname__}")
+                meant = meaning_of(job, error)
+                kind = type(meant)
+                if isinstance(meant, STEERING):
+                    span.set_attribute("echoq.outcome", kind.__qualname__)
+                    raise
+                span.set_attribute("error.type", f"{kind.__module__}.{kind.__qualname__}")
                 span.set_status(Status(StatusCode.ERROR))
                 with suppress(Exception):  # an exception whose own text raises
-                    span.record_exception(error)
+                    span.record_exception(meant)
                 raise
 
 

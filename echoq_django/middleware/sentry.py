@@ -11,11 +11,11 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
 from echoq_django.connections import close_producer
-from echoq_django.errors import Cancel, JobCancelled, LeaseLost, Retry, Snooze
 from echoq_django.hiding import STARS, arguments, hidden_names
 from echoq_django.jobs import get_job, in_thread
 from echoq_django.middleware import Middleware
 from echoq_django.middleware.baggage import joined
+from echoq_django.middleware.ends import STEERING, meaning_of
 
 try:
     import sentry_sdk
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SentryMiddleware"]
 
-NO_ERRORS: Final = (Snooze, Retry, Cancel, JobCancelled, LeaseLost, asyncio.CancelledError, GeneratorExit)
-"""What a run may end with that has gone as somebody meant it."""
 ORIGIN: Final = "auto.queue.echoq"
 FILTERED: Final = "[Filtered]"
 
@@ -81,7 +79,7 @@ class SentryMiddleware(Middleware):
         with _scope(job) as seen:
             try:
                 return call()
-            except NO_ERRORS:
+            except STEERING:
                 raise
             except BaseException as error:
                 close_producer()  # the error may have interrupted it, and a reply be left in it
@@ -96,11 +94,11 @@ class SentryMiddleware(Middleware):
         with _scope(job) as seen:
             try:
                 return await call()
-            except NO_ERRORS:
-                raise
             except BaseException as error:
-                await in_thread(seen.read)
-                seen.capture(error)
+                meant = meaning_of(job, error)
+                if not isinstance(meant, STEERING):
+                    await in_thread(seen.read)
+                    seen.capture(meant)
                 raise
 
 
@@ -123,7 +121,9 @@ def _scope(job: RunningJob) -> Iterator[_Seen]:
             span.set_status("ok")
             try:
                 yield seen
-            except NO_ERRORS as error:
+            except BaseException as error:
+                if not isinstance(meaning_of(job, error), STEERING):
+                    raise
                 span.set_status("aborted")
                 steered = error  # it passes the span as no error
         if steered is not None:
