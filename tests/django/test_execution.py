@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 
 import pytest
 from django.utils.functional import SimpleLazyObject, lazystr
@@ -374,3 +375,104 @@ def test_the_lost_lease_of_another_job_is_a_failure_of_this_one(hands, store):
 
     assert (row["state"], row["failures"]) == ("scheduled", "1")
     assert row["last_error"].startswith("echoq_django.errors.LeaseLost")
+
+
+# ── Expiry in hand ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def expiring(hands, store, left_ms, waited):
+    """Claim a job that must begin within so many ms, and run it when the hand has waited for so long."""
+    ran = []
+    job = echoq.task(name="tests.expiring", expires=3_600)(lambda: ran.append(1)).enqueue()
+    (claimed,) = hands.claim()
+    assert 3_590_000 < int(claimed.fields["expires_in"]) <= 3_600_000
+    hands.execution.read_at = time.monotonic() - waited
+    settlement = hands.execution.run(claimed._replace(fields={"expires_in": str(left_ms)}))
+    assert hands.settle(claimed, settlement) == []
+    return ran, store.row(job)
+
+
+def test_a_job_in_hand_whose_time_is_over_is_not_begun(hands, store, caplog):
+    with caplog.at_level("INFO", "echoq.job"):
+        ran, row = expiring(hands, store, 1_500, waited=1.5)
+
+    assert ran == []
+    assert (row["state"], row["reason"], row["attempts"]) == ("cancelled", "expired", "1")
+    assert "job.expired" in caplog.text
+
+
+def test_a_job_in_hand_that_has_time_is_begun(hands, store):
+    ran, row = expiring(hands, store, 60_000, waited=1.5)
+
+    assert (ran, row["state"]) == ([1], "completed")
+
+
+# ── Which errors are tried again ────────────────────────────────────────────────────────────────────────────
+
+
+class BusyError(OSError):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "state"),
+    [
+        ({}, ValueError(), "scheduled"),
+        ({"retry_on": OSError}, BusyError(), "scheduled"),
+        ({"retry_on": [OSError]}, ValueError(), "dead"),
+        ({"retry_on": OSError}, SystemExit(3), "dead"),
+        ({"retry_on": (OSError, SystemExit)}, SystemExit(3), "scheduled"),
+        ({"dead_on": OSError}, BusyError(), "dead"),
+        ({"dead_on": OSError}, ValueError(), "scheduled"),
+        ({"retry_on": OSError, "dead_on": BusyError}, OSError(), "scheduled"),
+        ({"retry_on": OSError, "dead_on": BusyError}, BusyError(), "dead"),
+        ({"retry_on": OSError}, echoq.Retry(5), "scheduled"),
+        ({"dead_on": Exception}, echoq.Retry(5), "scheduled"),
+        ({"dead_on": Exception}, echoq.Snooze(5), "scheduled"),
+        ({"dead_on": BaseException}, echoq.Cancel("no"), "cancelled"),
+        ({"retry_on": OSError}, echoq.JobTimeout("JOB_A", 5), "dead"),
+        ({"retry_on": [OSError, echoq.JobTimeout]}, echoq.JobTimeout("JOB_A", 5), "scheduled"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else repr(value),
+)
+@pytest.mark.parametrize("way", ["task", "using", "using in place of the task's"])
+def test_the_rules_of_a_job_say_which_errors_are_tried_again(hands, store, way, options, error, state):
+    body = echoq.task(name="tests.body", **(options if way == "task" else {}))
+    if way == "using in place of the task's":
+        body = echoq.task(name="tests.body", retry_on=KeyError, dead_on=LookupError)
+        options = {"retry_on": None, "dead_on": None, **options}
+    task = body(raising(error))
+    job = (task if way == "task" else task.using(**options)).enqueue()
+
+    hands.run()
+
+    row = store.row(job)
+    assert row["state"] == state
+    assert ("failures" in row) == (not isinstance(error, (echoq.Snooze, echoq.Cancel)))
+
+
+@pytest.mark.parametrize(
+    ("options", "ms"),
+    [
+        ({}, 7_000),
+        ({"dead_on": BaseException}, -1),
+        ({"retry_on": OSError}, -1),
+        ({"retry_on": echoq.JobTimeout}, 7_000),
+    ],
+)
+def test_a_job_that_has_to_be_ended_is_tried_again_if_its_rules_have_it(hands, options, ms):
+    task = echoq.task(name="tests.body", backoff=echoq.Fixed(ms=7_000), **options)(lambda: None)
+    task.enqueue()
+    (claimed,) = hands.claim()
+
+    assert hands.execution.outcomes.after_overrun_ms(claimed, task) == ms
+
+
+def test_rules_that_cannot_be_read_are_those_of_the_task(hands, store, caplog):
+    job = echoq.task(name="tests.body", dead_on=ValueError)(raising(ValueError())).enqueue()
+    store.client.hset(store.key("default", f"job:{job.id}"), "on_error", "whenever")
+
+    hands.run()
+
+    assert store.row(job)["state"] == "dead"
+    assert "is retried by its task's rules" in caplog.text
