@@ -1,14 +1,16 @@
 """The report that is mailed."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.db.models import Count, F
+from django.utils.formats import date_format
 
 from clocks.models import ClockChange
+from clocks.zones import today
 
 
 def report() -> str:
-    """Write some facts about the stored clock changes, as lines of text."""
+    """Write some facts about the stored clock changes, as lines of text; the last is the date, as people write it."""
     changes = ClockChange.objects.all()
     first = changes.first()
     if first is None:
@@ -26,5 +28,11 @@ def report() -> str:
         f"Next change: {first}.",
         f"Largest step: {largest}.",
         f"Half an hour only: {', '.join(halves) or 'nowhere'}.",
+        written_on(today()),
     ]
     return "\n".join(lines)
+
+
+def written_on(day: datetime) -> str:
+    """Write a date in the active language."""
+    return date_format(day, "j F Y")

@@ -50,9 +50,12 @@ async def follow(zone: str, job_id: str) -> str:
     return f"The changes of {zone} are {job.state} after {job.attempts} attempts."
 
 
-@echoq.task(queue="mail", timeout=30)
+@echoq.task(queue="mail", timeout=30, unique=echoq.Unique())
 def mail_report(to: str) -> int:
-    """Mail what is stored; answer how many messages went out."""
+    """Mail what is stored, in the language of who asked for it; answer how many messages went out.
+
+    One job waits for an address at a time: who asks meanwhile is answered that one.
+    """
     return EmailMessage(subject="Clock changes of the coming ten years", body=report(), to=[to]).send()
 
 

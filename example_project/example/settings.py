@@ -51,6 +51,8 @@ def echoq_settings() -> dict[str, object]:
     values: dict[str, object] = {
         "PREFIX": os.environ.get("ECHOQ_PREFIX", "echoq-example"),
         "LEASE": float(os.environ.get("ECHOQ_LEASE", "30")),
+        # A job runs in the language in which it was enqueued.
+        "MIDDLEWARE": ["echoq_django.middleware.language.LanguageMiddleware"],
     }
     if url := os.environ.get("ECHOQ_REDIS_URL"):
         values["REDIS_URL"] = url

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from django.utils import translation
+
 import echoq_django as echoq
 from clocks.demonstration.plan import BIG_ZONES, Part
 from clocks.models import ClockChange
-from clocks.report import report
-from clocks.zones import DAY, TEN_YEARS, hours_of_change, offset
+from clocks.report import report, written_on
+from clocks.zones import DAY, TEN_YEARS, hours_of_change, offset, today
 
 #: How many zones are walked hour by hour here too, from those whose own jobs did not.
 SAMPLE = 4
@@ -80,13 +82,16 @@ def wrong_changes(jobs: Mapping[str, echoq.Job[Any]], since: datetime) -> Iterat
             yield f"{zone}: a walk hour by hour finds other changes than its job."
 
 
-def wrong_mail(messages: Sequence[Path]) -> Iterator[str]:
-    """Look at the mail: one message, and it holds the report."""
+def wrong_mail(messages: Sequence[Path], language: str) -> Iterator[str]:
+    """Look at the mail: one message, and it holds the report, in the language of who asked for it."""
     if len(messages) != 1:
         yield f"{len(messages)} mails were written, not 1."
     for message in messages:
         if report().splitlines()[0] not in message.read_text():
             yield f"The mail {message} does not hold the report."
+        with translation.override(language):
+            if not any(written_on(day) in message.read_text() for day in (today(), today() - DAY)):
+                yield f"The mail {message} is not in the language {language}."
 
 
 def _count_changes(name: str, instants: Iterable[datetime]) -> int:

@@ -18,6 +18,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.test.utils import override_settings
+from django.utils import translation
 from example.settings import echoq_settings
 
 import echoq_django as echoq
@@ -39,12 +40,14 @@ LOOK_SECONDS = 0.05
 PATIENCE_SECONDS = 90
 LAST_PATIENCE_SECONDS = 15
 MOST_WRONGS = 20
+LANGUAGE = "es"
 
 NEXT = """\
 What to try next:
   {manage} server         a server to try things with: do in other terminals what it prints, then
   {manage} echoq_worker   a worker, until Ctrl-C
   {manage} echoq_status   what the queues hold
+  {manage} echoq_jobs list   each job, with its call and what became of it
   {manage} shell -c "from clocks.tasks import record_changes; job = record_changes.enqueue('Europe/Paris'); \
 print(job.wait(10).result())\""""
 
@@ -90,8 +93,10 @@ class Command(BaseCommand):
         seconds = time.monotonic() - began
         if wrongs:
             return [*wrongs, f"The end of {worker.log}:\n{worker.last_words()}"]
-        mail = mail_report.enqueue("reports@example.com")
-        for last in (mail, *followers.values()):
+        with translation.override(LANGUAGE):
+            # Asked for twice: it is unique, so that one job is made of both calls.
+            mails = echoq.enqueue_many([mail_report.bind("reports@example.com") for _ in range(2)])
+        for last in (*mails, *followers.values()):
             try:
                 last.wait(LAST_PATIENCE_SECONDS)
             except TimeoutError as error:
@@ -113,7 +118,7 @@ class Command(BaseCommand):
                 }
             ),
             *verify.wrong_changes(jobs, since),
-            *verify.wrong_mail(messages),
+            *verify.wrong_mail(messages, LANGUAGE),
         ]
 
 
