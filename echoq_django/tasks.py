@@ -25,7 +25,7 @@ from typing import (
 )
 
 from echoq_django import backoff as policies
-from echoq_django import ids, middleware, registry, signals
+from echoq_django import ids, middleware, registry
 from echoq_django.backoff import Backoff, whole_ms
 from echoq_django.conf import MAX_INTEGER, Settings, settings
 from echoq_django.connections import LOST
@@ -619,4 +619,4 @@ def _prepare(i: int, item: object, headers: Sequence[Mapping[str, str]] | None) 
 def _announce(task: Task[Any, Any], job: Job[Any]) -> None:
     """Send job_enqueued for a job that was made, by the task that is registered."""
     if not job.duplicate:
-        signals.send(job_enqueued, task.base or task, job=job)
+        job_enqueued.send_robust(sender=task.base or task, job=job)

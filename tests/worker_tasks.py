@@ -167,6 +167,15 @@ def hold_gil(ledger: str, release: str) -> None:
         libc.usleep(900_000)
 
 
+@echoq.task(queue="q", name="hold_gil_once")
+def hold_gil_once(ledger: str, seconds: float) -> None:
+    """Hold the interpreter's lock without a pause."""
+    libc = ctypes.PyDLL(None)  # whose calls keep the lock
+    write_down(ledger, "held", me(), os.getpid())
+    libc.usleep(int(min(seconds, 0.9) * 1e6))
+    libc.usleep(int(max(0.0, seconds - 0.9) * 1e6))
+
+
 @echoq.task(queue="q", name="nap")
 def nap(ledger: str, seconds: float) -> None:
     time.sleep(seconds)
@@ -229,6 +238,11 @@ def hoard(megabytes: int) -> None:
 
 
 # ── Coroutine functions ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@echoq.task(queue="q", name="note_async")
+async def note_async(ledger: str, word: str = "ran") -> None:
+    write_down(ledger, word, me(), os.getpid(), f"{time.time():.6f}")
 
 
 @echoq.task(queue="q", name="meet")
