@@ -21,6 +21,13 @@ worker_child_started = Signal()
 survive a fork: threads, connections, an error reporter.
 """
 
+worker_child_ending = Signal()
+"""Sent in each of these processes once its work has ended and before it ends itself: `child`, `number`, `preload`.
+
+Here is the place to send what a reporter still keeps: `atexit` is not heeded in a fork. A stop waits for receivers no
+longer than for jobs. A process that is killed sends nothing.
+"""
+
 job_enqueued = Signal()
 """Sent by who enqueues, once Redis has taken a new job: `job` is its handle. Not for a duplicate."""
 
@@ -43,7 +50,7 @@ worker within seconds, once. Jobs that are not kept when they are dead are not t
 
 
 def send(signal: Signal, sender: object, **facts: Any) -> None:
-    """Tell receivers; whatever they raise, the job goes on."""
+    """Tell receivers in a worker; whatever they raise, BaseException too, the job goes on."""
     try:
         signal.send_robust(sender=sender, **facts)
     except BaseException:  # send_robust lets those through that are no Exception

@@ -6,11 +6,12 @@ Needs opentelemetry-api (`pip install 'echoq-django[opentelemetry]'`), and an SD
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from echoq_django.middleware import Middleware
 from echoq_django.middleware.baggage import joined
 from echoq_django.middleware.ends import STEERING, meaning_of
+from echoq_django.signals import worker_child_ending
 
 try:
     from opentelemetry import context, propagate, trace
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from echoq_django.middleware import Sending
 
 __all__ = ["OpenTelemetryMiddleware"]
+
+FLUSH_MS: Final = 2_000
+"""How long a process that ends waits until its last spans are exported."""
 
 
 class OpenTelemetryMiddleware(Middleware):
@@ -128,6 +132,15 @@ class OpenTelemetryMiddleware(Middleware):
                 with suppress(Exception):  # an exception whose own text raises
                     span.record_exception(meant)
                 raise
+
+
+def _export_the_rest(**_: object) -> None:
+    flush = getattr(trace.get_tracer_provider(), "force_flush", None)  # the API has none, the SDK does
+    if flush is not None:
+        flush(FLUSH_MS)
+
+
+worker_child_ending.connect(_export_the_rest, dispatch_uid="echoq_django.middleware.opentelemetry")
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from echoq_django.jobs import get_job, in_thread
 from echoq_django.middleware import Middleware
 from echoq_django.middleware.baggage import joined
 from echoq_django.middleware.ends import STEERING, meaning_of
+from echoq_django.signals import worker_child_ending
 
 try:
     import sentry_sdk
@@ -38,6 +39,8 @@ __all__ = ["SentryMiddleware"]
 
 ORIGIN: Final = "auto.queue.echoq"
 FILTERED: Final = "[Filtered]"
+FLUSH_SECONDS: Final = 2.0
+"""How long a process that ends waits until its last events are sent."""
 
 _captured: Final[ContextVar[tuple[str, int] | None]] = ContextVar("echoq_sentry_captured", default=None)
 """The job and attempt whose error was captured here last."""
@@ -199,6 +202,13 @@ def _is_on_a_loop() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def _send_the_rest(**_: object) -> None:
+    sentry_sdk.flush(FLUSH_SECONDS)
+
+
+worker_child_ending.connect(_send_the_rest, dispatch_uid="echoq_django.middleware.sentry")
 
 
 @add_global_event_processor

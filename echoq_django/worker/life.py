@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from echoq_django.queues import Queue
-from echoq_django.signals import worker_child_started
+from echoq_django.signals import worker_child_ending, worker_child_started
 from echoq_django.worker.beats import run_beats
 from echoq_django.worker.child import READY, prepare_process, run_child
 from echoq_django.worker.health import Health
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from echoq_django.worker.plan import Plan
 
 logger = logging.getLogger("echoq.worker")
+
+SIGNALS: Final = {"worker_child_started": worker_child_started, "worker_child_ending": worker_child_ending}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +40,14 @@ class Birth:
 def live(birth: Birth, plan: Plan, table: Table, health: socket.socket | None) -> None:
     """Run jobs, or beat and answer probes, until the supervisor says stop or a limit is reached."""
     prepare_process(birth.parent)
-    announce(birth, preload=plan.preload)
+    announce("worker_child_started", birth, preload=plan.preload)
     os.write(birth.reports, READY)
+    work(birth, plan, table, health)
+    announce("worker_child_ending", birth, preload=plan.preload)
+
+
+def work(birth: Birth, plan: Plan, table: Table, health: socket.socket | None) -> None:
+    """Do what the child was born for, to its end."""
     if birth.executes:
         run_child(
             child=birth.name,
@@ -59,15 +67,13 @@ def live(birth: Birth, plan: Plan, table: Table, health: socket.socket | None) -
     )
 
 
-def announce(birth: Birth, *, preload: bool) -> None:
-    """Send `worker_child_started`; whatever a receiver raises is logged and ends nothing."""
+def announce(name: str, birth: Birth, *, preload: bool) -> None:
+    """Send one of the signals about children; whatever a receiver raises is logged and ends nothing."""
     try:
-        answers = worker_child_started.send_robust(sender=None, child=birth.name, number=birth.number, preload=preload)
+        answers = SIGNALS[name].send_robust(sender=None, child=birth.name, number=birth.number, preload=preload)
     except BaseException:
-        logger.exception("A receiver of worker_child_started wanted to end child %s.", birth.name)
+        logger.exception("A receiver of %s wanted to end child %s.", name, birth.name)
         return
     for receiver, answer in answers:
         if isinstance(answer, Exception):
-            logger.error(
-                "A receiver of worker_child_started failed in child %s: %r", birth.name, receiver, exc_info=answer
-            )
+            logger.error("A receiver of %s failed in child %s: %r", name, birth.name, receiver, exc_info=answer)

@@ -369,6 +369,31 @@ def test_worker_child_started_is_sent_in_each_process_before_it_works_and_a_rece
     assert worker.stop() == 0
 
 
+@pytest.mark.parametrize("fault", ["fails", "ends"])
+@pytest.mark.parametrize("arguments", [[], ["--no-preload"]], ids=["fork", "fresh"])
+def test_worker_child_ending_is_sent_in_each_process_after_its_work_and_a_receiver_s_fault_ends_nothing(
+    shop: Site, arguments: list[str], fault: str
+) -> None:
+    receivers = RECEIVERS.replace("worker_child_started", "worker_child_ending").replace("started", "ending")
+    shop.write_tasks("shop", receivers.replace("{fault}", fault))
+    shop.environ["LEDGER"] = shop.ledger
+    worker = shop.worker("--processes", "2", "--threads", "1", *arguments)
+    pids = {child.pid for child in patiently(lambda: len(worker.children()) == 3 and worker.children())}
+    job = tasks.hold.enqueue(shop.ledger, shop.path("go"))
+    patiently(lambda: shop.lines("began"))
+
+    worker.process.terminate()
+    patiently(lambda: len(shop.lines("ending")) == 1)  # that of the process with nothing to do
+    shop.path_made("go")
+
+    assert worker.wait() == 0
+    assert job.refresh().state == JobState.COMPLETED
+    ending = shop.lines("ending")
+    assert {int(line[4]) for line in ending} == pids
+    assert sorted(line[2] for line in ending) == ["0", "1", "2"]
+    assert worker.text().count("A receiver of worker_child_ending") == 3
+
+
 def test_what_a_task_starts_can_be_terminated(shop: Site) -> None:
     shop.write_tasks(
         "shop",

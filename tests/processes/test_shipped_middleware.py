@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from echoq_django.ids import mint
 from echoq_django.jobs import get_job
 from echoq_django.queues import Queue
@@ -29,16 +31,41 @@ TASKS = """
 import asyncio, json, time
 import sentry_sdk
 from django.utils import timezone, translation
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from sentry_sdk.transport import Transport
 from echoq_django.middleware.tenant import current_tenant
 
 
+def write_down(name, text):
+    with open(os.environ["WORKER_FOLDER"] + "/" + name, "a") as file:
+        file.write(text + "\\n")
+
+
 class Ledger(Transport):
+    kept = []
+
     def capture_envelope(self, envelope):
-        for item in envelope.items:
-            if item.type == "event":
-                with open(os.environ["WORKER_FOLDER"] + "/events", "a") as file:
-                    file.write(json.dumps(item.payload.json) + "\\n")
+        self.kept += [item.payload.json for item in envelope.items if item.type == "event"]
+        if "KEEP" not in os.environ:
+            self.flush(0)
+
+    def flush(self, timeout, callback=None):
+        while self.kept:
+            write_down("events", json.dumps(self.kept.pop()))
+
+
+class Spans(SpanExporter):
+    def export(self, spans):
+        for span in spans:
+            write_down("spans", span.name)
+        return SpanExportResult.SUCCESS
+
+
+provider = TracerProvider()
+provider.add_span_processor(BatchSpanProcessor(Spans(), schedule_delay_millis=60_000))
+trace.set_tracer_provider(provider)
 
 
 sentry_sdk.init(dsn="https://key@localhost/1", transport=Ledger())
@@ -139,3 +166,17 @@ def test_sentry_is_told_of_each_failure_once_whatever_ends_the_run(make_site: Ca
     assert worker.stop() == 0
     assert dict(told(site)) == failing
     assert len(events(site)) == len(failing)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--no-preload"]], ids=["fork", "fresh"])
+def test_a_process_that_ends_sends_what_its_reporters_keep(
+    make_site: Callable[..., Site], arguments: list[str]
+) -> None:
+    site = make(make_site)
+    site.environ["KEEP"] = "1"
+    jobs = [enqueue("fail", n) for n in range(3)]
+
+    site.burst(*arguments)
+
+    assert sorted(told(site)) == sorted((job.id, "ValueError") for job in jobs)
+    assert Path(site.path("spans")).read_text().splitlines() == ["run fail"] * 3
