@@ -57,6 +57,7 @@ class Execution:
         self.worker = worker
         self.places = places
         self.outcomes = Outcomes(queue)
+        self._timeout_of = self.outcomes.timeout_of
         self.runners = middleware.runners()
         self.read_at = time.monotonic()
         """When the jobs in hand were read; the time in which they must begin counts from there."""
@@ -84,7 +85,7 @@ class Execution:
             return self._pass_on(claimed, envelope, task)
         holder = _Holder(claimed, envelope, self, place)
         mark = jobs.running.set(holder)
-        timeout_ms = self.outcomes.timeout_of(claimed, task)
+        timeout_ms = self._timeout_of(claimed, task)
         value = failure = None
         try:
             if job_begun.receivers:
@@ -274,17 +275,20 @@ class _Holder(jobs.Running):
 
     def call(self, task: Task[..., Any]) -> Any:
         """Call the task's function, through the middleware; a coroutine of it for one of an async task."""
+        envelope = self._envelope
+        if self._execution.runners or task.takes_context:
+            return self._call_with_job(task)
+        return task.func(*envelope.args, **envelope.kwargs)
+
+    def _call_with_job(self, task: Task[..., Any]) -> Any:
+        envelope, job = self._envelope, self.job()
+        given = (job, *envelope.args) if task.takes_context else envelope.args
+        call = partial(task.func, *given, **envelope.kwargs)
         runners = self._execution.runners
         if not runners:
-            return self._call(task)
+            return call()
         around = middleware.around_arun if task.is_async else middleware.around_run
-        return around(runners, self.job(), partial(self._call, task))
-
-    def _call(self, task: Task[..., Any]) -> Any:
-        envelope = self._envelope
-        if task.takes_context:
-            return task.func(self.job(), *envelope.args, **envelope.kwargs)
-        return task.func(*envelope.args, **envelope.kwargs)
+        return around(runners, job, call)
 
     def job(self) -> jobs.RunningJob:
         job = self._job
