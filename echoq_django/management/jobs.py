@@ -32,7 +32,6 @@ PURGEABLE: Final = tuple(state for state in STATES if state is not JobState.ACTI
 
 PAGE: Final = 100
 """How many jobs are read at a time: their payloads come with them."""
-MOST_KEYS: Final = 1000
 
 
 class Outcome(NamedTuple):
@@ -177,9 +176,13 @@ def count(queue: str, state: JobState) -> int:
 # ── Unique keys ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def keys_of(queue: str) -> list[dict[str, Any]]:
-    """Describe the unique keys that are held in a queue, and who holds them."""
-    return [_held(queue, key, owner) for key, owner in Queue(queue).unique_keys(MOST_KEYS)]
+def held_keys(queues: Sequence[str], limit: int) -> list[dict[str, Any]]:
+    """Describe up to `limit` unique keys that are held in these queues, and who holds them."""
+    held: list[dict[str, Any]] = []
+    for name in queues:
+        if len(held) < limit:
+            held += [_held(name, key, owner) for key, owner in Queue(name).unique_keys(limit - len(held))]
+    return held
 
 
 def holders(key: str, queues: Sequence[str]) -> list[dict[str, Any]]:

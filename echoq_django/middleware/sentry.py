@@ -39,6 +39,8 @@ __all__ = ["SentryMiddleware"]
 
 ORIGIN: Final = "auto.queue.echoq"
 FILTERED: Final = "[Filtered]"
+MOST_CHARACTERS: Final = 1_000
+"""How much of an argument is sent."""
 FLUSH_SECONDS: Final = 2.0
 """How long a process that ends waits until its last events are sent."""
 
@@ -139,9 +141,11 @@ class _Seen:
     def __init__(self, job: RunningJob) -> None:
         self._job = job
         self._row: Job[Any] | None = None
+        self._has_tried = False
 
     def read(self) -> None:
         """Read the job's row: it alone says what is hidden of this job, and a claim does not hand that out."""
+        self._has_tried = True
         with suppress(Exception):
             self._row = get_job(self._job.id, self._job.queue)
 
@@ -156,10 +160,10 @@ class _Seen:
         """Add the job to an event, and hide what is to be hidden. While the row cannot be read, all is hidden."""
         if event.get("type") == "transaction":
             return event
-        if self._row is None and not _is_on_a_loop():
+        if not self._has_tried and not _is_on_a_loop():
             self.read()
         job = self._row
-        shown = arguments(job or self._job, most=None)
+        shown = arguments(job or self._job, most=MOST_CHARACTERS)
         event.setdefault("contexts", {})["echoq"] = {
             "id": self._job.id,
             "task": self._job.task,

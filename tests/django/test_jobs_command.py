@@ -407,6 +407,22 @@ def test_keys_shows_who_holds_them_and_free_lets_one_go():
     assert not sync.enqueue(3).duplicate
 
 
+def test_keys_stop_at_their_limit_over_all_queues_and_say_that_there_are_more():
+    @echoq.task(name="shop.sync", unique=echoq.Unique())
+    def sync(n: int) -> None: ...
+
+    echoq.enqueue_many([sync.using(queue=name).bind(n) for name in ("default", "mail") for n in range(3)])
+
+    shown = read("keys", "--limit", "4")
+    assert [held["queue"] for held in shown["keys"]] == ["default"] * 3 + ["mail"]
+    assert shown["more"]
+    assert not read("keys", "--limit", "6")["more"]
+    out, err = StringIO(), StringIO()
+    call_command("echoq_jobs", "keys", "--limit", "5", stdout=out, stderr=err)
+    assert len(out.getvalue().splitlines()) == 1 + 5
+    assert "more than these 5" in err.getvalue()
+
+
 def test_a_key_that_nobody_holds_is_named():
     assert refused("free", "t:shop.sync:x").startswith("t:shop.sync:x is held by no job of ")
     assert refused("keys", "t:shop.sync:x").startswith("t:shop.sync:x is held by no job of ")

@@ -93,6 +93,7 @@ class Command(PrintingCommand):
 
         add = verb("keys", "Show which unique keys are held, and by which jobs.")
         add.add_argument("keys", nargs="*", metavar="KEY", help="a key (default: all that are held)")
+        add.add_argument("--limit", type=whole, default=DEFAULT_LIMIT, help="how many at most (default: 100)")
         add_json(add)
 
         add = verb("free", "Let unique keys go, so that the next enqueue makes a job; who holds them stays as it is.")
@@ -111,13 +112,12 @@ class Command(PrintingCommand):
         states, limit = states_of(options["state"]) or jobs.STATES, options["limit"]
         found = jobs.jobs_of(queues, states, task=options["task"] or "")
         described = [descriptions.brief(job) for job in islice(found, limit)]
-        more = next(found, None) is not None
+        rest = list(islice(found, 1))
         if options["as_json"]:
-            self.print_json({"jobs": described, "more": more})
-            return
-        self.print(descriptions.table(described))
-        if more:
-            self.stderr.write(f"There are more than these {limit:,}: see --limit, and the other options.")
+            self.print_json({"jobs": described, "more": bool(rest)})
+        else:
+            self.print(descriptions.table(described))
+            self.say_more(described, [*described, *rest])
 
     def do_show(self, queues: list[str], **options: Any) -> None:
         """Print all of some jobs."""
@@ -135,11 +135,13 @@ class Command(PrintingCommand):
         named = {key: jobs.holders(key, queues) for key in options["keys"]}
         held = [one for found in named.values() for one in found]
         if not named:
-            held = [one for name in queues for one in jobs.keys_of(name)]
+            held = jobs.held_keys(queues, options["limit"] + 1)
+        shown = held[: options["limit"]]
         if options["as_json"]:
-            self.print_json({"keys": held})
+            self.print_json({"keys": shown, "more": len(held) > len(shown)})
         else:
-            self.print(descriptions.key_table(held))
+            self.print(descriptions.key_table(shown))
+            self.say_more(shown, held)
         refuse([jobs.nobody_holds(key, queues) for key, found in named.items() if not found])
 
     # ── Moving ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -216,9 +218,14 @@ class Command(PrintingCommand):
         """Print one JSON object, in ASCII, so that no terminal obeys what is in it."""
         self.stdout.write(json.dumps(value, indent=2))
 
+    def say_more(self, shown: Sequence[object], all_of_them: Sequence[object]) -> None:
+        """Say beside the output that it is not all."""
+        if len(all_of_them) > len(shown):
+            self.stderr.write(f"There are more than these {len(shown):,}: see --limit, and the other options.")
+
     def ask(self, question: str) -> None:
         """Ask on the terminal; CommandError without one, or when the answer is not yes."""
-        if not sys.stdin.isatty():
+        if sys.stdin is None or not sys.stdin.isatty():
             raise CommandError("Nobody can be asked here: say --no-input to delete without a question.", returncode=2)
         if input(f"{question} [y/N] ").strip().lower() not in ("y", "yes"):
             raise CommandError("Nothing was deleted.")
