@@ -259,9 +259,9 @@ def check_rows(faults: Faults, ledger: Ledger, name: str, rows: Mapping[str, Row
             expected = {"number": sent.number, "token": token}
             if "result" not in row or json.loads(row["result"]) != expected:
                 results.add(job_id)
-        if state == "dead" and row.get("reason") in ("failed", "stopped") and counted < kind.max_attempts:
+        if state == "dead" and row.get("reason") in ("failed", "stopped", "overrun") and counted < kind.max_attempts:
             retried.add(job_id)
-        if state == "dead" and row.get("reason") not in ("failed", "stalled", "stopped"):
+        if state == "dead" and row.get("reason") not in ("failed", "stalled", "stopped", "overrun"):
             invented.add(job_id)
         fails = {"flaky": 1 + sent.number % 2, "fickle": 1 + sent.number % 2, "late": 2}.get(sent.kind, 0)
         if state == "completed" and failures + stalled < fails:

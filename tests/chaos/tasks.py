@@ -161,6 +161,8 @@ class Kind:
     completes: bool = True
     is_delayed: bool = False
     timeout: float | None = None
+    scope: str | None = None
+    """Of a unique key that is the job's own: whatever happens to the job, the key goes with it."""
 
     def call(self, number: int, delay: float) -> Any:
         """Make the call, with its id chosen, so that a producer knows the ids of a batch that failed half-way."""
@@ -172,6 +174,8 @@ class Kind:
             options["delay"] = delay
         if self.timeout:
             options["timeout"] = self.timeout
+        if self.scope:
+            options["unique"] = echoq.Unique(options["job_id"], scope=self.scope, on_duplicate="keep_last")
         return self.task.using(**options).bind(number)
 
 
@@ -204,6 +208,13 @@ KINDS = {
     "gone-hopeless": Kind(weight=2, task=hopeless, queue="gone", max_attempts=2, keeps="none", completes=False),
     "gone-once": Kind(weight=3, task=nap, queue="gone", max_attempts=1, keeps="none"),
     "gone-later": Kind(weight=3, task=nap, queue="gone", keeps="none", is_delayed=True),
+    "sole": Kind(weight=5, task=nap, queue="a", scope="active"),
+    "sole-flaky": Kind(weight=3, task=flaky, queue="b", max_attempts=6, scope="queued"),
+    "sole-hopeless": Kind(weight=2, task=hopeless, queue="a", scope="active", completes=False),
+    "sole-doze": Kind(weight=3, task=doze, queue="a", scope="active"),
+    "sole-once": Kind(weight=2, task=nap, queue="a", max_attempts=1, scope="active"),
+    "sole-later": Kind(weight=2, task=noop, queue="b", is_delayed=True, scope="active"),
+    "gone-sole": Kind(weight=3, task=flaky, queue="gone", max_attempts=6, keeps="none", scope="exists"),
     "probe": Kind(weight=0, task=nap, queue="a"),
 }
 
