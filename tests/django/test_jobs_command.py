@@ -16,6 +16,7 @@ from echoq_django.management import jobs as work
 from echoq_django.queues import Queue
 from echoq_django.records import NewJob
 from tests.django.conftest import Hands
+from tests.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,6 +144,17 @@ def test_what_cannot_be_read_is_listed_and_shown(store: Store):
     assert "its payload cannot be read" in run("show", new.id)
 
 
+def test_a_result_that_cannot_be_read_is_shown_as_it_is(hands: Hands, store: Store, add):
+    job = add.using(priority=3).enqueue(1)
+    hands.drain()
+    store.client.hset(store.key("default", f"job:{job.id}"), mapping={"result": "{\x07", "unique": "x"})
+
+    text = run("show", job.id)
+
+    assert "  result       {\\x07\n" in text
+    assert "unique key" not in text
+
+
 # ── show ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -156,7 +168,7 @@ def test_show_prints_all_of_a_job(hands: Hands, configure: Callable[..., None]):
 
     job = pay.using(headers={"language": "de"}, timeout=30, priority=7).enqueue(1, "4111", token="t", note="x" * 200)
     hands.run()
-    hands.queue.promote()
+    eventually(hands.queue.promote)
     hands.run()
 
     text = run("show", job.id)
@@ -269,6 +281,11 @@ def test_what_is_refused_is_named_and_stops_no_other(hands: Hands, add):
     assert f"{ended.id} on default is completed: it has ended already." in refused("cancel", ended.id)
     with pytest.raises(echoq.JobGone):
         waiting.refresh()
+
+
+def test_what_goes_while_it_is_looked_at_is_said():
+    for move in (work.retry, work.cancel, work.remove):
+        assert move("default", "JOB1") == work.Outcome("JOB1 on default has gone meanwhile.", done=False)
 
 
 def test_a_job_that_runs_is_asked_to_end(hands: Hands, store: Store, add):

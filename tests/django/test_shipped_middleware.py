@@ -383,6 +383,30 @@ async def test_steering_is_no_error(hands: Hands, sentry: Memory, error):
     assert [one["contexts"]["trace"]["status"] for one in ran] == ["aborted", "aborted"]
 
 
+async def test_a_coroutine_that_cancels_itself_has_failed(hands: Hands, sentry: Memory):
+    @echoq.task(name="give_up", max_attempts=1)
+    async def give_up() -> None:
+        raise asyncio.CancelledError
+
+    give_up.enqueue()
+    await run_coroutine(hands)
+
+    (event,) = sentry.events
+    assert event["exception"]["values"][0]["type"] == "CancelledError"
+
+
+async def test_a_coroutine_that_was_cancelled_for_its_timeout_has_failed(hands: Hands, sentry: Memory):
+    @echoq.task(name="linger", max_attempts=1)
+    async def linger() -> None:
+        raise asyncio.CancelledError
+
+    linger.enqueue()
+    await run_coroutine(hands, why=echoq.JobTimeout("JOB1", 3.0))
+
+    (event,) = sentry.events
+    assert [value["type"] for value in event["exception"]["values"]] == ["CancelledError", "JobTimeout"]
+
+
 @pytest.mark.parametrize("error", [echoq.Fail("broken for good"), echoq.JobTimeout(), SystemExit(3)])
 def test_what_ends_a_run_badly_is_captured_once(hands: Hands, sentry: Memory, error):
     @echoq.task(name="end", max_attempts=1)
@@ -470,17 +494,22 @@ def test_many_jobs_share_a_span(hands: Hands, sentry: Memory):
     assert all(headers(job)["sentry-trace"].split("-")[1] == published["span_id"] for job in jobs)
 
 
-def test_without_a_client_jobs_run_as_ever(hands: Hands, configure: Callable[..., None]):
+async def test_without_a_client_jobs_run_as_ever(hands: Hands, configure: Callable[..., None]):
     configure(MIDDLEWARE=[f"{SHIPPED}.sentry.SentryMiddleware"])
 
     @echoq.task(name="add")
     def add(a: int, b: int) -> int:
         return a + b
 
-    job = add.enqueue(2, 3)
-    hands.run()
+    @echoq.task(name="aadd")
+    async def aadd(a: int, b: int) -> int:
+        return a + b
 
-    assert job.refresh().result() == 5
+    job, coroutine = add.enqueue(2, 3), aadd.enqueue(3, 4)
+    hands.run()
+    await run_coroutine(hands)
+
+    assert (job.refresh().result(), coroutine.refresh().result()) == (5, 7)
     assert headers(job) == {}
 
 
