@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import django
 import pytest
 from django.apps import AppConfig
 from django.core import mail
@@ -16,6 +17,7 @@ from echoq_django import signals
 from echoq_django.queues import Queue
 from echoq_django.worker.execution import Execution
 
+ADMINS = ["ops@example.com"] if django.VERSION >= (6, 0) else [("Ops", "ops@example.com")]
 MAILERS = {"default": {"BACKEND": "django.core.mail.backends.locmem.EmailBackend"}}
 TEXT = (Path(__file__).parents[2] / "docs" / "signals.md").read_text(encoding="utf-8")
 
@@ -40,7 +42,7 @@ def test_its_alert_is_sent(redis_url, queue_name, monkeypatch):
         raise echoq.Fail("the card is gone")
 
     try:
-        with override_settings(ADMINS=["ops@example.com"], MAILERS=MAILERS):
+        with override_settings(ADMINS=ADMINS, MAILERS=MAILERS):
             job = charge.enqueue(5)
             queue = Queue(queue_name)
             queue.join("worker:0:1", 1)
