@@ -33,15 +33,15 @@ while at <= #ARGV do
   if wrong then
     return of_item(n, wrong)
   end
-  local guarded = fields > 0 and (ARGV[at + 4] == 'unique' or ARGV[at + 4] == 'expires')
-  if guarded then
+  local guards
+  if fields > 0 and (ARGV[at + 4] == 'unique' or ARGV[at + 4] == 'expires') then
     is_guarded = true
-    wrong = seldom().check_guards(at + 4, first - 2)
+    guards, wrong = seldom().read_guards(at + 4, first - 2)
     if wrong then
       return of_item(n, wrong)
     end
   end
-  groups[#groups + 1] = {mode, tonumber(value), tonumber(priority), at + 4, first - 2, n + 1, n + jobs, guarded}
+  groups[#groups + 1] = {mode, tonumber(value), tonumber(priority), at + 4, first - 2, n + 1, n + jobs, guards}
   for i = first, first + 2 * jobs - 1, 2 do
     local id, payload = ARGV[i], ARGV[i + 1]
     if #id > 64 or not string.find(id, '^JOB%w+$') and not is_job_id(id) then
@@ -86,11 +86,11 @@ listen()
 
 -- Jobs that may fold into another are admitted one after the other, each as if it came alone.
 local function admit_one_by_one(group)
-  local mode, value, priority, first, last = unpack(group, 1, 5)
+  local mode, value, priority = unpack(group, 1, 3)
   local score = ''
   for i = group[6], group[7] do
     if not states[i] then
-      local word, due, id = seldom().admit_guarded(ids[i], payloads[i], mode, value, priority, first, last)
+      local word, due, id = seldom().admit_guarded(ids[i], payloads[i], mode, value, priority, group[8])
       if word == 'enqueued' then
         score = due
       else
