@@ -20,6 +20,10 @@ local state = redis.call('HGET', job, 'state')
 if not state and redis.call('EXISTS', job) == 0 then
   return -1
 end
+local owner = redis.call('HGET', job, 'after')
+if owner and state == 'scheduled' then
+  return redis.error_reply('EMQSTATE reschedule parked until ' .. owner .. ' has ended')
+end
 if state ~= 'scheduled' or not redis.call('ZSCORE', q.schedule, id) then
   return redis.error_reply('EMQSTATE reschedule not scheduled')
 end

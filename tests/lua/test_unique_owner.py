@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from echoq_django.errors import QueueBroken, ScriptFault
+from echoq_django.errors import QueueBroken, ScriptFault, WrongState
 from echoq_django.records import NewJob
 from echoq_django.states import JobState
 
@@ -368,6 +368,15 @@ def test_a_parked_job_may_go_before_its_owner_ends(queue, redis_state, claim, ve
     assert queue.unique_owner("k") == "JOB_1"
     queue.complete(first)
     assert redis_state.read("pending") == {"pending": []}
+
+
+def test_a_parked_job_has_no_time_to_be_changed(queue, redis_state, claim):
+    queue.enqueue(keep_last("JOB_1"))
+    claim()
+    queue.enqueue(keep_last("JOB_2"))
+
+    with redis_state.refused(WrongState, "parked until JOB_1 has ended"):
+        queue.reschedule("JOB_2", delay_ms=5)
 
 
 def test_a_parked_job_stays_parked_while_its_owner_is_tried_again(queue, redis_state, claim):
