@@ -383,7 +383,7 @@ def test_worker_child_ending_is_sent_in_each_process_after_its_work_and_a_receiv
     patiently(lambda: shop.lines("began"))
 
     worker.process.terminate()
-    patiently(lambda: len(shop.lines("ending")) == 1)  # that of the process with nothing to do
+    patiently(lambda: len(shop.lines("ending")) == 2)  # those of the processes with nothing to do
     shop.path_made("go")
 
     assert worker.wait() == 0
