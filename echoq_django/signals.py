@@ -6,6 +6,7 @@ nothing for the job. A signal to which nobody listens costs nothing.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
@@ -61,5 +62,8 @@ async def asend(signal: Signal, sender: object, **facts: Any) -> None:
     """Do as `send`, on an event loop: plain receivers run in a thread."""
     try:
         await signal.asend_robust(sender=sender, **facts)
-    except Exception:
+    except BaseException as error:
+        here = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and here is not None and here.cancelling():
+            raise  # it is for who waits here
         logger.exception("A receiver of a signal about %s raised what it should not.", facts.get("job"))

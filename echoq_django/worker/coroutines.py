@@ -269,7 +269,8 @@ class Coroutines:
         if not run.has_begun:
             run.outcome = Settlement("release", run.claimed.ticket)
         elif not run.has_ended:
-            run.outcome = self._executions[run.number].cut_short(run.claimed, run.task)
+            execution = self._executions[run.number]
+            run.outcome = await execution.cut_short(run.claimed, run.envelope, run.task, run.place)
         self._berths.set_limit(run.place, 0.0, 0)
         if run.has_begun:
             self._berths.set_state(run.place, FINISHED if run.outcome is None else DECIDED)

@@ -142,13 +142,15 @@ class Execution:
         if failure is None and value is None and not job_completed.receivers:
             return None
         try:
-            settlement, heard = self._settle(holder, task, value, failure)
+            return await self._aend(holder, task, value, failure)
         finally:
             del failure
-        if heard is not None:
-            signal, facts = heard
-            with contextlib.suppress(asyncio.CancelledError):  # which the job had sent to itself
-                await signals.asend(signal, task, job=holder.job(), **facts)
+
+    async def cut_short(self, claimed: Claimed, envelope: Envelope, task: Task[..., Any], place: int) -> Settlement:
+        """Settle a coroutine whose run never came to its end."""
+        holder = _Holder(claimed, envelope, self, place)
+        settlement = await self._aend(holder, task, None, RuntimeError("the event loop dropped the job's task"))
+        assert settlement is not None
         return settlement
 
     async def tell_begun(self, claimed: Claimed, envelope: Envelope, task: Task[..., Any], place: int) -> None:
@@ -174,6 +176,18 @@ class Execution:
                 signals.send(signal, task, job=holder.job(), **facts)
             finally:
                 jobs.running.reset(mark)
+        return settlement
+
+    async def _aend(
+        self, holder: _Holder, task: Task[..., Any], value: Any, failure: BaseException | None
+    ) -> Settlement | None:
+        """Do as `_end`, on an event loop."""
+        settlement, heard = self._settle(holder, task, value, failure)
+        if heard is not None:
+            signal, facts = heard
+            jobs.running.set(holder)
+            with contextlib.suppress(asyncio.CancelledError):  # which the job had sent to itself
+                await signals.asend(signal, task, job=holder.job(), **facts)
         return settlement
 
     def _settle(
@@ -232,10 +246,6 @@ class Execution:
                 logger.debug("job.ended %s on %s: %s after %.3f s", *words, extra=extra)
 
         return end
-
-    def cut_short(self, claimed: Claimed, task: Task[..., Any]) -> Settlement:
-        """Answer the settlement of a job whose run never came to its end."""
-        return self.outcomes.of_error(claimed, task, RuntimeError("the event loop dropped the job's task"))
 
     def _call_in_time(self, deadline: Deadline, timeout_ms: int, holder: _Holder, task: Task[..., Any]) -> Any:
         retry_ms = self.outcomes.after_overrun_ms(holder.claimed, task)

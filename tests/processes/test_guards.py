@@ -186,7 +186,7 @@ class Trouble(Middleware):
         return await call()
 
     def strike(self, job):
-        if job.attempts == 1:
+        if job.attempts - job.uncounted == 1:
             word = job.headers.get("trouble")
             if word == "ValueError":
                 raise ValueError("no tenant")
@@ -220,8 +220,8 @@ def test_a_middleware_that_raises_fails_the_job_and_never_the_worker(site, monke
 
     patiently(lambda: all(job.refresh().state == JobState.COMPLETED for job in jobs))
 
-    assert {(job.attempts, job.failures) for job in jobs} == {(2, 1)}
-    assert {child.pid for child in worker.children()} == before
+    assert {(job.attempts - job.uncounted, job.failures) for job in jobs} == {(2, 1)}
+    assert before <= {child.pid for child in worker.children()}
     assert worker.stop() == 0
 
 
@@ -296,6 +296,57 @@ def test_receivers_hear_of_plain_jobs_and_of_coroutines(site, listening):
         ["retried", "flaky", "20", "RuntimeError"],
         ["begun", "flaky"],
         ["dead", "flaky", "RuntimeError", "RuntimeError:_not_yet"],
+    ]
+
+
+@pytest.mark.parametrize("word", ["def", "async def"])
+@pytest.mark.parametrize("error", ["SystemExit(3)", "KeyboardInterrupt", "asyncio.CancelledError"])
+def test_a_receiver_that_raises_what_ends_programs_changes_nothing(site, word, error):
+    site.write_tasks(
+        "rude",
+        "import asyncio\n"
+        "from echoq_django import signals\n"
+        f"{word} rude(**facts):\n"
+        f"    raise {error}\n"
+        "for name in ('begun', 'completed', 'retried', 'dead'):\n"
+        "    getattr(signals, f'job_{name}').connect(rude)\n",
+    )
+    site.echoq["TASK_MODULES"] = ["tests.worker_tasks", "rude"]
+    good = [task.enqueue(site.ledger) for task in (tasks.note, tasks.note_async) for _ in range(3)]
+    bad = [tasks.flaky.using(max_attempts=2).enqueue(site.ledger, 5), tasks.fail_later.enqueue(site.ledger)]
+    worker = site.worker(*ONE)
+    before = {child.pid for child in worker.children()}
+
+    patiently(lambda: all(job.refresh().state.ended for job in (*good, *bad)))
+
+    assert {(job.state, job.attempts - job.uncounted) for job in good} == {(JobState.COMPLETED, 1)}
+    assert {(job.state, job.attempts - job.uncounted) for job in bad} == {(JobState.DEAD, 2)}
+    assert before <= {child.pid for child in worker.children()}
+    assert worker.stop() == 0
+
+
+def test_a_coroutine_whose_run_is_dropped_by_others_is_told_of_too(site, listening):
+    site.write_tasks(
+        "canceller",
+        "import asyncio\n"
+        "from echoq_django import signals\n"
+        "async def cancel_all(*, job, **facts):\n"
+        "    if job.attempts - job.uncounted == 1:\n"
+        "        for each in asyncio.all_tasks():\n"
+        "            each.cancel()\n"
+        "        await asyncio.sleep(5)\n"
+        "signals.job_begun.connect(cancel_all)\n",
+    )
+    site.echoq["TASK_MODULES"].append("canceller")
+    job = tasks.note_async.using(backoff=echoq.Fixed(ms=20)).enqueue(site.ledger)
+
+    site.burst()
+
+    assert [line[0:1] + line[2:] for line in listening() if line[1] == job.id] == [
+        ["begun", "note_async"],
+        ["retried", "note_async", "20", "RuntimeError"],
+        ["begun", "note_async"],
+        ["completed", "note_async"],
     ]
 
 

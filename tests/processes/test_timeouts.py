@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import echoq_django as echoq
 from echoq_django.queues import Queue
 from tests import worker_tasks as tasks
 from tests.eventually import eventually
@@ -85,6 +86,25 @@ def test_a_process_is_ended_when_nothing_else_ends_the_job(site, task):
 
     after = tasks.note.enqueue(site.ledger)
     assert after.wait(10).state == "completed"
+
+
+def test_a_job_that_is_not_to_be_tried_after_its_timeout_is_dead_whoever_ends_it(site):
+    """In its own thread, on the loop, or by the end of the process."""
+    jobs = [
+        task.using(max_attempts=5, timeout=0.3, **rule).enqueue(*arguments)
+        for rule in ({"dead_on": echoq.JobTimeout}, {"retry_on": OSError})
+        for task, arguments in [
+            (tasks.clean_up, (site.ledger,)),
+            (tasks.meet, (site.ledger, site.path("release"))),
+            (tasks.hold_gil_long, (site.ledger,)),
+        ]
+    ]
+    site.worker(*ONE)
+
+    for job in jobs:
+        assert job.wait(30).state == "dead"
+        assert (job.attempts - job.uncounted, job.failures) == (1, 1)
+        assert "JobTimeout" in job.error
 
 
 def test_a_thread_that_waits_in_one_call_costs_its_neighbours_nothing(site):
