@@ -69,8 +69,8 @@ class Run:
     envelope: Envelope
     task: Task[..., Any]
     place: int
-    read_at: float
-    """When it was read from Redis (monotonic)."""
+    asked_at: float
+    """When it was asked for (monotonic)."""
     has_begun: bool = False
     has_ended: bool = False
     outcome: Settlement | None = None
@@ -286,7 +286,7 @@ class Coroutines:
         run.has_begun = True
         loop = asyncio.get_running_loop()
         execution, claimed, task = self._executions[run.number], run.claimed, run.task
-        if claimed.fields and execution.has_expired(claimed, run.read_at):
+        if claimed.fields and execution.has_expired(claimed, run.asked_at):
             run.outcome, run.has_ended = execution.outcomes.of_expired(claimed), True
             return
         if job_begun.receivers:

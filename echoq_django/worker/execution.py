@@ -59,8 +59,8 @@ class Execution:
         self.outcomes = Outcomes(queue)
         self._timeout_of = self.outcomes.timeout_of
         self.runners = middleware.runners()
-        self.read_at = time.monotonic()
-        """When the jobs in hand were read; the time in which they must begin counts from there."""
+        self.asked_at = time.monotonic()
+        """When the jobs in hand were asked for: the time in which they must begin counts from there."""
         self._deadline = deadline
         self._pass_on = pass_on
         self._pid = os.getpid()
@@ -79,7 +79,7 @@ class Execution:
             task = registry.lookup(envelope.task)
         except UnknownTask as error:
             return self.outcomes.of_unknown(claimed, error)
-        if claimed.fields and self.has_expired(claimed, self.read_at):
+        if claimed.fields and self.has_expired(claimed, self.asked_at):
             return self.outcomes.of_expired(claimed)
         if task.is_async and self._pass_on is not None:
             return self._pass_on(claimed, envelope, task)
@@ -160,7 +160,7 @@ class Execution:
         await signals.asend(job_begun, task, job=holder.job())
 
     def has_expired(self, claimed: Claimed, since: float) -> bool:
-        """Say whether a job that was read at `since` (monotonic) must not be begun any more."""
+        """Say whether a job that was asked for at `since` (monotonic) must not be begun any more."""
         left_ms = claimed.fields.get("expires_in")
         return left_ms is not None and time.monotonic() - since >= int(left_ms) / 1000
 
@@ -223,7 +223,7 @@ class Execution:
             task = registry.lookup(decode_envelope(claimed.payload).task)
         except (BadEnvelope, UnknownTask):
             return self.run(claimed, place)  # it does not begin
-        if (task.is_async and self._pass_on is not None) or self.has_expired(claimed, self.read_at):
+        if (task.is_async and self._pass_on is not None) or self.has_expired(claimed, self.asked_at):
             return self.run(claimed, place)
         end_aloud = self.begin_aloud(claimed, task)
         outcome = self.run(claimed, place)

@@ -282,7 +282,7 @@ class Executor:
         if not self._berths:
             source.aside.append(Settlement("release", claimed.ticket))
             return Settlement("aside", claimed.ticket)
-        run = Run(source.number, claimed, envelope, task, self._berths.pop(), source.execution.read_at)
+        run = Run(source.number, claimed, envelope, task, self._berths.pop(), source.execution.asked_at)
         self.coroutines.submit(run)
         return Settlement("passed", claimed.ticket)
 
@@ -320,7 +320,7 @@ class Executor:
         if is_many or source.aside:
             self.hand_out = True
             self._on_hand()
-        began = source.execution.read_at = time.monotonic()
+        began = time.monotonic()
         ran = 0
         self._coroutines_met = 0
         if job_logger.isEnabledFor(logging.DEBUG):
@@ -393,6 +393,7 @@ class Executor:
         completed, outcomes = take_from(source.done.popleft), take_from(source.outcomes.popleft)
         command = source.exchange.command(limit, completed, outcomes)
         unblock = self.bell.needs_unblock() if holding_role else None
+        source.execution.asked_at = time.monotonic()
         try:
             try:
                 if unblock is None:

@@ -386,7 +386,7 @@ def expiring(hands, store, left_ms, waited):
     job = echoq.task(name="tests.expiring", expires=3_600)(lambda: ran.append(1)).enqueue()
     (claimed,) = hands.claim()
     assert 3_590_000 < int(claimed.fields["expires_in"]) <= 3_600_000
-    hands.execution.read_at = time.monotonic() - waited
+    hands.execution.asked_at = time.monotonic() - waited
     settlement = hands.execution.run(claimed._replace(fields={"expires_in": str(left_ms)}))
     assert hands.settle(claimed, settlement) == []
     return ran, store.row(job)

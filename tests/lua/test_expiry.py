@@ -172,3 +172,23 @@ def test_a_hand_of_nothing_but_late_jobs_goes_on_with_the_rest(queue, redis_stat
 
     assert [job.id for job in claimed] == ["JOB_Z"]
     assert redis_state.totals["expired"] == 25
+
+
+@CLAIMS
+def test_a_claim_looks_behind_up_to_two_hundred_late_jobs(queue, redis_state, claim):
+    for i in range(150):
+        queue.enqueue(expiring(f"JOB_{i:03}"))
+    for name in ("JOB_Y", "JOB_Z"):
+        queue.enqueue(NewJob(id=name, payload=b"x"))
+    redis_state.clock(NOW + 1_000)
+
+    answer = (
+        queue.claim(CHILD, lease_ms=30_000, limit=1)
+        if claim is claim_alone
+        else queue.exchange(CHILD, 0, lease_ms=30_000, limit=1).claimed
+    )
+
+    assert [job.id for job in answer] == ["JOB_Y"]
+    assert redis_state.read("pending") == {"pending": ["JOB_Z"]}
+    assert redis_state.totals["expired"] == 150
+    assert redis_state.bells == 1

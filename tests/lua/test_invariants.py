@@ -181,6 +181,11 @@ class Walk:
         }
         busy = ["exchange", "exchange", "enqueue", "enqueue", "enqueue_many", "claim", "complete", "join", "resume"]
         verb = pick(busy if self.random.random() < 0.5 else list(calls))
+        is_busy = any(state == "active" for state, _ in self.before.values())
+        if self.is_dense and is_busy and self.random.random() < 0.3:
+            text = f"active keep_last 0 {KEYS[0]}"
+            one = NewJob(id=job_id, payload=b"x", fields=(("unique", text),))
+            return "enqueue", lambda: queue.enqueue(one)
         if self.random.random() < 0.3:
             self.now += pick([1, 60, 150])
             self.redis_state.clock(self.now)

@@ -9,13 +9,16 @@
 --
 -- Each field that is asked for costs time, so rows that differ from no default, or in `retain` alone, are known by how
 -- many fields they have; others are asked for all that a worker needs; and what is not sound is looked at closely.
-local function take(answer, limit, owner, lease_ms, most_bytes, retention)
+local function take(answer, limit, owner, lease_ms, most_bytes, retention, window)
   local call, try = redis.call, redis.pcall
-  local ids = call('ZRANGE', q.pending, '0', digits(limit - 1))
+  local ids = call('ZRANGE', q.pending, '0', digits((window or limit) - 1))
   local keys, tokens, members, deadline = {}, {}, {}, digits(now_ms + lease_ms)
   local taken, seen, bytes, at, broken, ghosts = 0, 0, 0, #answer, nil, 0
   local handed, sound, freed, expired
   for i = 1, #ids do
+    if taken == limit then
+      break
+    end
     local id = ids[i]
     local key = row_prefix .. id
     local size = try('HLEN', key)
@@ -128,6 +131,11 @@ local function take(answer, limit, owner, lease_ms, most_bytes, retention)
       seldom().expire(row)
     end
     seldom().trim_ended()
+  end
+  -- Where all that was looked at came too late, more is looked at, so that what has gone bad holds up nothing.
+  if expired and taken == 0 and not window and #ids == limit then
+    local more, gone = take(answer, limit, owner, lease_ms, most_bytes, retention, 200)
+    taken, seen = more, seen + gone
   end
   if broken then
     for _, pair in ipairs(broken) do
