@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import time
+from contextvars import Context, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -65,7 +66,7 @@ class Execution:
         self._pass_on = pass_on
         self._pid = os.getpid()
 
-    def run(self, claimed: Claimed, place: int = 0) -> Settlement | None:  # noqa: PLR0912 (the hot path, written out)
+    def run(self, claimed: Claimed, place: int = 0) -> Settlement | None:
         """Run the job at a place of the hand; None when it is completed with nothing to keep, else its settlement.
 
         Never raises: whatever the task raises, BaseException included, becomes a settlement. Three verbs are not sent:
@@ -84,28 +85,27 @@ class Execution:
         if task.is_async and self._pass_on is not None:
             return self._pass_on(claimed, envelope, task)
         holder = _Holder(claimed, envelope, self, place)
-        mark = jobs.running.set(holder)
+        context = copy_context()  # what the job activates, a language or a tenant, ends with it
+        context.run(jobs.running.set, holder)
         timeout_ms = self._timeout_of(claimed, task)
         value = failure = None
         try:
             if job_begun.receivers:
-                signals.send(job_begun, task, job=holder.job())
+                context.run(signals.send, job_begun, task, job=holder.job())
             try:
                 if timeout_ms and self._deadline is not None:
-                    value = self._call_in_time(self._deadline, timeout_ms, holder, task)
+                    value = self._call_in_time(self._deadline, timeout_ms, context, holder, task)
                 else:
-                    value = holder.call(task)
+                    value = context.run(holder.call, task)
             finally:
                 if os.getpid() != self._pid:
                     _end_fork()
         except BaseException as error:  # noqa: BLE001 (a task may raise anything; it ends the job, not the worker)
             failure = error
-        finally:
-            jobs.running.reset(mark)
         if failure is None and value is None and not job_completed.receivers:
             return None
         try:
-            return self._end(holder, task, value, failure)
+            return context.run(self._end, holder, task, value, failure)
         finally:
             del failure  # its traceback holds this frame
 
@@ -171,11 +171,7 @@ class Execution:
         settlement, heard = self._settle(holder, task, value, failure)
         if heard is not None:
             signal, facts = heard
-            mark = jobs.running.set(holder)
-            try:
-                signals.send(signal, task, job=holder.job(), **facts)
-            finally:
-                jobs.running.reset(mark)
+            signals.send(signal, task, job=holder.job(), **facts)
         return settlement
 
     async def _aend(
@@ -247,11 +243,11 @@ class Execution:
 
         return end
 
-    def _call_in_time(self, deadline: Deadline, timeout_ms: int, holder: _Holder, task: Task[..., Any]) -> Any:
+    def _call_in_time(self, deadline: Deadline, timeout_ms: int, context: Context, holder: _Holder, task: Any) -> Any:
         retry_ms = self.outcomes.after_overrun_ms(holder.claimed, task)
         try:
             deadline.arm(timeout_ms, retry_ms)
-            return holder.call(task)
+            return context.run(holder.call, task)
         finally:
             try:
                 if os.getpid() != self._pid:

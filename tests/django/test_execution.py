@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import json
 import time
 
 import pytest
+from django.utils import timezone, translation
 from django.utils.functional import SimpleLazyObject, lazystr
 
 import echoq_django as echoq
@@ -476,3 +478,25 @@ def test_rules_that_cannot_be_read_are_those_of_the_task(hands, store, caplog):
 
     assert store.row(job)["state"] == "dead"
     assert "is retried by its task's rules" in caplog.text
+
+
+# ── Around it ───────────────────────────────────────────────────────────────────────────────────────────────
+
+tenant: contextvars.ContextVar[str] = contextvars.ContextVar("tenant", default="none")
+
+
+@pytest.mark.parametrize("timeout", [None, 60])
+def test_what_a_job_activates_ends_with_it(hands, store, timeout):
+    def body(language):
+        found = [translation.get_language(), timezone.get_current_timezone_name(), tenant.get()]
+        translation.activate(language)
+        timezone.activate("Asia/Tokyo")
+        tenant.set("acme")
+        return found
+
+    task = echoq.task(name="tests.activates", timeout=timeout)(body)
+    jobs = [task.enqueue("fr"), task.enqueue("de")]
+    hands.drain()
+
+    assert [job.refresh().result() for job in jobs] == [["en-us", "UTC", "none"]] * 2
+    assert (translation.get_language(), tenant.get()) == ("en-us", "none")
