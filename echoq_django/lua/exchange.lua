@@ -92,16 +92,26 @@ else
   end
 end
 
-local gone, kept, ended, expiring, n, rest = {}, {}, {}, {}, 0, nil
+local gone, kept, ended, expiring, n, rest, freed = {}, {}, {}, {}, 0, nil, nil
 local settled = {} -- by id: the ticket of a completion, which may come twice
 for i = 1, done do
   local id, ticket = ids[i], ARGV[8 + i]
   local key = row_prefix .. id
   local row = try('HMGET', key, 'attempts', 'retain', 'attached')
-  local own = row[2]
-  if row[1] == tokens[i] and not row[3] and (rank or leases[i])
+  local own, attached, held = row[2], row[3], nil
+  if attached == 'unique' then -- A key that is to go with the job; one that another call waits for goes the long way.
+    local scope, unique_key = string.match(call('HGET', key, 'unique') or '', '^(%l+) %S+ %d+ (.+)$')
+    if (scope == 'active' or scope == 'queued') and try('GET', q['unique-next:' .. unique_key]) == false then
+      attached, held = false, q['unique:' .. unique_key]
+    end
+  end
+  if row[1] == tokens[i] and not attached and (rank or leases[i])
     and not settled[id] and (not own or string.find(own, '^%d+$')) then
     n = n + 1
+    if held then
+      freed = freed or {}
+      freed[id] = held
+    end
     if not rank or others > 0 then
       settled[id] = ticket
     end
@@ -159,6 +169,13 @@ elseif n > 0 then
 end
 if #gone > 0 then
   call('UNLINK', unpack(gone))
+end
+if freed then
+  for id, unique_key in pairs(freed) do
+    if try('GET', unique_key) == id then
+      call('DEL', unique_key)
+    end
+  end
 end
 for i = 1, #kept do
   call('HSET', kept[i], 'state', 'completed')

@@ -62,6 +62,9 @@ VERBS = {
     "probe": lambda queue: queue.probe("worker"),
     "running": lambda queue: queue.running(),
     "exchange": lambda queue: queue.exchange(CHILD, 0, completed=["JOB_held:1"], **EXCHANGE),
+    "exchange unique": lambda queue: queue.exchange(CHILD, 0, completed=["JOB_sole:1"], **EXCHANGE),
+    "complete unique": lambda queue: queue.complete("JOB_sole:1", b"1"),
+    "retry unique": lambda queue: queue.retry("JOB_sole:1", 5, "boom"),
     "exchange nothing": lambda queue: queue.exchange(CHILD, 0, **EXCHANGE),
     "exchange all verbs": lambda queue: queue.exchange(
         CHILD,
@@ -86,7 +89,7 @@ def full(queue, redis_state):
     redis_state.put(
         pending=["JOB_ready", "JOB_odd"],
         schedule={"JOB_due": 5, "JOB_odd_due": 6, "JOB_far": 9_000_000},
-        active=dict.fromkeys(["JOB_held", "JOB_last", "JOB_flagged", "JOB_torn"], 999_999),
+        active=dict.fromkeys(["JOB_held", "JOB_last", "JOB_flagged", "JOB_torn", "JOB_sole"], 999_999),
         dead={"JOB_stalled": 7},
         completed={"JOB_done": 8},
         cancelled={"JOB_off": 9},
@@ -96,6 +99,7 @@ def full(queue, redis_state):
             "JOB_odd": {"uncounted": "x", **own},
             "JOB_odd_due": {"uncounted": "x", **own},
             "JOB_held": {"owner": f"{CHILD}:0", **own},
+            "JOB_sole": {"unique": "active keep_last 0 k", "attached": "unique", **own},
             "JOB_last": {"max_attempts": 1, **own},
             "JOB_flagged": {"cancel": 1, "owner": f"{CHILD}:0", **own},
             "JOB_torn": {"failures": "x", **own},
