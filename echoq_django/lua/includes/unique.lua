@@ -39,6 +39,13 @@ local function holder_of(key)
   return row
 end
 
+-- Gives a key to a job, if it is free; what is foreign in its place stays.
+local function seize(key, id)
+  if not holder_of(key) and type(redis.pcall('GET', q['unique:' .. key])) ~= 'table' then
+    redis.call('SET', q['unique:' .. key], id)
+  end
+end
+
 -- Lets a parked job wait for a worker, or for its time; it takes its key over if that is free.
 local function unpark(row)
   local _, _, _, key = read_unique(row[UNIQUE])
@@ -47,9 +54,7 @@ local function unpark(row)
     if id_in('unique-next:', key) == row.id then
       redis.call('DEL', q['unique-next:' .. key])
     end
-    if not holder_of(key) then
-      redis.call('SET', q['unique:' .. key], row.id)
-    end
+    seize(key, row.id)
   end
   local due = redis.call('HGET', row_at, 'due')
   redis.call('ZREM', q.parked, row.id)
@@ -95,7 +100,7 @@ end
 -- A job that waits again takes its key back, if that is free and its time has not come.
 local function take_back(row)
   local _, _, _, key = read_unique(row[UNIQUE])
-  if key and not (row[UNIQUE_UNTIL] and tonumber(row[UNIQUE_UNTIL]) <= now_ms) and not holder_of(key) then
-    redis.call('SET', q['unique:' .. key], row.id)
+  if key and not (row[UNIQUE_UNTIL] and tonumber(row[UNIQUE_UNTIL]) <= now_ms) then
+    seize(key, row.id)
   end
 end
