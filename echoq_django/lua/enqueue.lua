@@ -12,8 +12,8 @@ local id, payload, mode, value, priority = ARGV[1], ARGV[2], ARGV[3], ARGV[4], A
 -- A unique key without a ttl is taken like that when it is free; whatever else guards a job goes the long way.
 local free_key
 local first_field, rule, next_field = unpack(ARGV, 6, 8)
-local is_guarded = first_field == 'unique' or first_field == 'expires'
-if first_field == 'unique' and next_field ~= 'expires' then
+local is_guarded = first_field == 'unique' or first_field == 'expires' or first_field == 'origin'
+if first_field == 'unique' and next_field ~= 'expires' and next_field ~= 'origin' then
   local scope, on_duplicate, key = string.match(rule or '', '^(%l+) ([%l_]+) 0 (.+)$')
   if key and #key <= 1000 and (scope == 'queued' or scope == 'active' or scope == 'exists')
     and (on_duplicate == 'return' or on_duplicate == 'replace' or on_duplicate == 'keep_last')
@@ -65,7 +65,7 @@ if is_guarded then
   local guards
   redis.call('ZCARD', pending_key)
   redis.call('ZCARD', schedule_key)
-  guards, wrong = rare.read_guards(6, #ARGV)
+  guards, wrong = rare.read_guards(ARGV, 6, #ARGV)
   if wrong then
     return wrong
   end

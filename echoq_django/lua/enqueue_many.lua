@@ -34,9 +34,10 @@ while at <= #ARGV do
     return of_item(n, wrong)
   end
   local guards
-  if fields > 0 and (ARGV[at + 4] == 'unique' or ARGV[at + 4] == 'expires') then
+  local guard = fields > 0 and ARGV[at + 4]
+  if guard == 'unique' or guard == 'expires' or guard == 'origin' then
     is_guarded = true
-    guards, wrong = seldom().read_guards(at + 4, first - 2)
+    guards, wrong = seldom().read_guards(ARGV, at + 4, first - 2)
     if wrong then
       return of_item(n, wrong)
     end

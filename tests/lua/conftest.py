@@ -87,6 +87,11 @@ class RedisState:
     def totals(self) -> dict[str, int]:
         return {name: int(n) for name, n in _text(self.client.hgetall(self.key("metrics:totals"))).items()}
 
+    @property
+    def told(self) -> list[dict[str, str]]:
+        """What the stream says of occurrences, oldest first."""
+        return [_text(entry) for _, entry in self.client.xrange(self.key("occurrences"))]
+
     def snapshot(self) -> dict[str, Any]:
         """Read everything that the queue holds, but for its clock and for when it was last looked for leases."""
         keys = sorted(self.client.scan_iter(match=f"{self.base}*", count=1000))
@@ -102,6 +107,7 @@ class RedisState:
             b"list": lambda: self.client.lrange(key, 0, -1),
             b"set": lambda: self.client.smembers(key),
             b"string": lambda: self.client.get(key),
+            b"stream": lambda: self.client.xrange(key),
         }
         return read[self.client.type(key)]()
 

@@ -1,5 +1,5 @@
 -- finish: how a job ends, how long its row is kept, and how it goes.
--- include  queue checks now_ms rows bell place totals unique
+-- include  queue checks now_ms rows bell place totals unique tell
 -- constants  DEFAULT_RETENTION='86400000,2592000000,86400000,10000,100000,10000'
 -- defines  touch_sets read_retention finish forget expire bury_broken POSITION keep_ms keep_count
 
@@ -33,14 +33,23 @@ local function read_retention(text)
   return nil
 end
 
--- Removes rows with everything attached to them: a list of rows that were read.
-local function forget(gone)
+-- Removes rows with everything attached to them: a list of rows that were read. `was_told` when it has been told what
+-- became of them.
+local function forget(gone, was_told)
   local keys = {}
   for _, row in ipairs(gone) do
     if row[ATTACHED] then
+      local has_let_go = false
       for part in string.gmatch(row[ATTACHED], '[%w-]+') do
-        if part == 'unique' then
-          let_go(read_row(row.id) or row)
+        if part == 'unique' or part == 'next' or part == 'origin' then
+          if not has_let_go then
+            local whole_row = read_row(row.id) or row
+            if whole_row[ORIGIN] and LIVE[whole_row[STATE]] and not was_told then
+              tell_end(whole_row, 'removed')
+            end
+            let_go(whole_row)
+            has_let_go = true
+          end
         else
           keys[#keys + 1] = row_key(row.id) .. ':' .. part
         end
@@ -68,12 +77,15 @@ local function finish(row, state, ...)
   end
   count(state)
   local is_kept = ms > 0 and keep_count[state] > 0
-  if row[UNIQUE] or row[AFTER] then
+  if row[ORIGIN] then
+    tell_end(row, state)
+  end
+  if row[UNIQUE] or row[AFTER] or row[NEXT] then
     let_go(row, is_kept and read_unique(row[UNIQUE]) == 'exists')
   end
   if not is_kept then
     if row[ATTACHED] then
-      forget({row})
+      forget({row}, true)
     else
       redis.call('UNLINK', row_key(row.id))
     end

@@ -2,8 +2,8 @@
 -- include  queue checks now_ms
 -- constants  STATE=1 ATTEMPTS=2 UNCOUNTED=3 FAILURES=4 STALLED=5 MAX_ATTEMPTS=6 PRIORITY=7 BACKOFF=8 TIMEOUT=9
 -- constants  ON_ERROR=10 UNKNOWN_SINCE=11 RETAIN=12 ATTACHED=13 REASON=14 CANCEL=15 GROUP=16 EXPIRES=17 EXPIRES_AT=18
--- constants  UNIQUE=19 UNIQUE_UNTIL=20 AFTER=21 DEFAULT_MAX_ATTEMPTS=3
--- defines  read_row read_to_drop number_of fault_of budget_spent has_expired is_elsewhere attach
+-- constants  UNIQUE=19 UNIQUE_UNTIL=20 AFTER=21 NEXT=22 ORIGIN=23 DEFAULT_MAX_ATTEMPTS=3
+-- defines  read_row read_to_drop number_of fault_of budget_spent has_expired is_elsewhere attach LIVE
 
 local STATES = {scheduled = 1, pending = 1, active = 1, completed = 1, dead = 1, cancelled = 1}
 local LIVE = {scheduled = 'schedule', pending = 'pending', active = 'active'}
@@ -28,7 +28,8 @@ end
 local function read_row(id)
   return as_row(id, redis.pcall('HMGET', row_key(id), 'state', 'attempts', 'uncounted', 'failures', 'stalled',
     'max_attempts', 'priority', 'backoff', 'timeout', 'on_error', 'unknown_since', 'retain', 'attached', 'reason',
-    'cancel', 'group', 'expires', 'expires_at', 'unique', 'unique_until', 'after'))
+    'cancel', 'group', 'expires', 'expires_at', 'unique', 'unique_until', 'after', 'next',
+    'origin'))
 end
 
 -- As read_row, with what a removal needs.

@@ -1,6 +1,6 @@
 -- unique: keys that one job at a time may hold, and calls that are parked until their owner has ended.
 -- include  queue checks now_ms rows bell place
--- defines  read_unique id_in holder_of let_go take_back unpark
+-- defines  read_unique id_in holder_of park let_go take_back unpark
 
 -- A row's `unique` is what its producer sent: `<scope> <on_duplicate> <ttl in ms or 0> <key>`. `unique:<key>` holds the
 -- owner's id; a holder that is in no state of its scope, or whose `unique_until` has come, holds nothing.
@@ -46,6 +46,21 @@ local function seize(key, id)
   end
 end
 
+-- Puts a job behind another that is live: the row of `owner` names in `next` who waits for its end.
+local function park(row, owner)
+  local waiting = ''
+  for id in string.gmatch(owner[NEXT] or '', '%S+') do
+    local other = read_row(id)
+    if other and other[AFTER] == owner.id then
+      waiting = waiting .. id .. ' '
+    end
+  end
+  row[STATE], row[AFTER], owner[NEXT] = 'scheduled', owner.id, waiting .. row.id
+  redis.call('ZADD', q.parked, now_text, row.id)
+  redis.call('HSET', row_key(owner.id), 'next', owner[NEXT])
+  attach(owner, 'next')
+end
+
 -- Lets a parked job wait for a worker, or for its time; it takes its key over if that is free.
 local function unpark(row)
   local _, _, _, key = read_unique(row[UNIQUE])
@@ -78,6 +93,16 @@ local function let_go(row, keeps)
   if row[AFTER] then
     redis.call('ZREM', q.parked, row.id)
     redis.call('HDEL', row_key(row.id), 'after', 'due')
+  end
+  if row[NEXT] then
+    redis.call('HDEL', row_key(row.id), 'next')
+    for id in string.gmatch(row[NEXT], '%S+') do
+      local waiting = read_row(id)
+      if waiting and waiting[AFTER] == row.id and not fault_of(waiting) then
+        unpark(waiting)
+      end
+    end
+    row[NEXT] = false
   end
   local _, _, _, key = read_unique(row[UNIQUE])
   if not key then
