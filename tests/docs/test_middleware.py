@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from contextlib import contextmanager
@@ -15,9 +14,8 @@ from django.db import connection
 from django.test import override_settings
 
 import echoq_django as echoq
-from echoq_django import middleware, registry
+from echoq_django import middleware
 from echoq_django.conf import read
-from echoq_django.connections import close_producer, producer
 from echoq_django.queues import Queue
 from echoq_django.worker.execution import Execution
 
@@ -28,21 +26,6 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 def block(first_line: str, number: int = 0) -> str:
     return [block for block in BLOCKS if block.startswith(first_line)][number]
-
-
-@pytest.fixture
-def prefix():
-    """Give the queue a prefix of its own, and forget the tasks afterwards."""
-    tasks = dict(registry._tasks)
-    prefix = f"test-{os.urandom(8).hex()}"
-    with override_settings(ECHOQ={**django_settings.ECHOQ, "PREFIX": prefix}):
-        yield prefix
-        wire = producer()
-        keys = [key for pattern in (f"{prefix}:*", f"{{{prefix}}}:*") for key in wire.execute("KEYS", pattern)]
-        wire.execute("UNLINK", *keys)
-        close_producer()
-    registry._tasks.clear()
-    registry._tasks.update(tasks)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import os
 import re
 import sys
 import threading
@@ -12,34 +11,15 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from django.conf import settings as django_settings
-from django.test import override_settings
 
 import echoq_django as echoq
-from echoq_django import registry
 from echoq_django.conf import read
-from echoq_django.connections import close_producer, producer
+from echoq_django.connections import close_producer
 from echoq_django.queues import Queue, known
 from echoq_django.worker.execution import Execution
 
 README = Path(__file__).parents[2] / "README.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-
-
-@pytest.fixture
-def prefix():
-    """Give the queue a prefix of its own, and forget the tasks afterwards."""
-    tasks, aliases = dict(registry._tasks), dict(registry._aliases)
-    prefix = f"test-{os.urandom(8).hex()}"
-    with override_settings(ECHOQ={**django_settings.ECHOQ, "PREFIX": prefix}):
-        yield prefix
-        wire = producer()
-        keys = [key for pattern in (f"{prefix}:*", f"{{{prefix}}}:*") for key in wire.execute("KEYS", pattern)]
-        wire.execute("UNLINK", *keys)
-        close_producer()
-    for registered, before in ((registry._tasks, tasks), (registry._aliases, aliases)):
-        registered.clear()
-        registered.update(before)
 
 
 @pytest.fixture
