@@ -9,10 +9,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+LATEST_MS: Final = 253_402_300_800_000
+"""The end of the year 9999, after which there are no datetimes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,7 @@ def read(texts: Iterable[bytes]) -> list[Attempt | Note]:
             continue
         if isinstance(found.get("note"), str):
             entries.append(Note(_at(found.get("at")), found["note"]))
-        elif isinstance(found.get("attempt"), int):
+        elif type(found.get("attempt")) is int:
             entries.append(
                 Attempt(
                     found["attempt"],
@@ -67,4 +71,4 @@ def read(texts: Iterable[bytes]) -> list[Attempt | Note]:
 
 
 def _at(ms: Any) -> datetime | None:
-    return datetime.fromtimestamp(ms / 1000, UTC) if isinstance(ms, int) else None
+    return datetime.fromtimestamp(ms / 1000, UTC) if type(ms) is int and 0 <= ms < LATEST_MS else None

@@ -12,6 +12,7 @@ import pytest
 import echoq_django as echoq
 from echoq_django import JobState
 from echoq_django.errors import BadEnvelope
+from echoq_django.history import Attempt
 from echoq_django.jobs import RunningJob
 
 NOW = datetime.fromtimestamp(1_000, UTC)
@@ -560,3 +561,58 @@ def test_a_reason_to_cancel_is_text_and_cut():
     job.cancel("x" * 5_000)
 
     assert job.reason == "x" * 1_000
+
+
+# ── The log ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_log_tells_of_each_attempt_and_note(store, hands, clock):
+    @echoq.task(name="tests.twice", backoff=echoq.Fixed(ms=0), takes_context=True)
+    def twice(job):
+        if job.attempts == 1:
+            job.checkpoint(note="half way")
+            raise ValueError("boom")
+        running.extend(job.log())
+
+    running: list[object] = []
+    job = twice.enqueue()
+    assert job.log() == []
+    hands.run()
+    clock(1_000_500)
+    hands.queue.promote()
+    hands.run()
+
+    at, later = (datetime(1970, 1, 1, 0, 16, 40, microsecond, tzinfo=UTC) for microsecond in (0, 500_000))
+    worker = f"{hands.child}:0"
+    note, first, second = job.log()
+    assert (note.note, first, second) == (
+        "half way",
+        Attempt(1, "retried", at, at, worker, "ValueError: boom"),
+        Attempt(2, "completed", later, later, worker),
+    )
+    assert running[1:] == [first, Attempt(2, "running", later, None, worker)]
+
+
+def test_the_log_of_a_job_that_was_completed_at_once_is_its_row(store, hands, clock):
+    job = echoq.task(name="tests.once")(lambda: None).enqueue()
+    hands.run()
+
+    at = datetime(1970, 1, 1, 0, 16, 40, tzinfo=UTC)
+    assert job.log() == [Attempt(1, "completed", at, at, f"{hands.child}:0")]
+
+
+def test_strange_texts_in_a_log_are_passed_over(store, hands):
+    job = echoq.task(name="tests.once")(lambda: None).enqueue()
+    store.client.rpush(
+        store.key("default", f"job:{job.id}:log"), b"\xff", "[]", "5", "{}", '{"note":5}', '{"attempt":true}', "half"
+    )
+
+    assert job.log() == []
+
+
+def test_the_log_of_a_job_that_has_gone_says_so(store, hands):
+    job = echoq.task(name="tests.once", retain=0)(lambda: None).enqueue()
+    hands.run()
+
+    with pytest.raises(echoq.JobGone):
+        job.log()
