@@ -342,12 +342,14 @@ def test_a_coroutine_whose_run_is_dropped_by_others_is_told_of_too(site, listeni
 
     site.burst()
 
-    assert [line[0:1] + line[2:] for line in listening() if line[1] == job.id] == [
-        ["begun", "note_async"],
+    told = [line[0:1] + line[2:] for line in listening() if line[1] == job.id]
+    # Receivers of one signal run side by side: what cancels all may cancel the one that writes down the first beginning.
+    assert told[-3:] == [
         ["retried", "note_async", "20", "RuntimeError"],
         ["begun", "note_async"],
         ["completed", "note_async"],
     ]
+    assert told[:-3] in ([], [["begun", "note_async"]])
 
 
 def test_a_job_that_its_process_did_not_survive_is_told_of_as_dead(site, listening):
