@@ -343,7 +343,7 @@ def test_a_coroutine_whose_run_is_dropped_by_others_is_told_of_too(site, listeni
     site.burst()
 
     told = [line[0:1] + line[2:] for line in listening() if line[1] == job.id]
-    # Receivers of one signal run side by side: what cancels all may cancel the one that writes down the first beginning.
+    # Receivers of one signal run side by side: what cancels all may cancel the one that writes down the first begun.
     assert told[-3:] == [
         ["retried", "note_async", "20", "RuntimeError"],
         ["begun", "note_async"],
