@@ -134,7 +134,7 @@ class Queue:
                 answer = wire.ask(called, command)
         except redis.RedisError as error:
             raise EnqueueFailed([job.id], _refusal(error)) from error
-        _list_queue(self)
+        keep_listed(self)
         return enqueued_of(job, answer, resent=resent)
 
     def enqueue_many(
@@ -163,7 +163,7 @@ class Queue:
         except redis.RedisError as error:
             unconfirmed = [job.id for chunk, found in zip(chunks, answers, strict=True) if not found for job in chunk]
             raise EnqueueFailed(unconfirmed, _refusal(error)) from error
-        _list_queue(self)
+        keep_listed(self)
         return [one for found in answers for one in found]
 
     def _send_chunks(
@@ -222,20 +222,20 @@ class Queue:
         False when the id has a row, which stays as it is (EchoMQ: schedule).
         """
         values: dict[str, Argument] = {"id": job_id, "payload": payload, "mode": mode, "value": value}
-        return bool(self._call("schedule", values, job_id=job_id) == 1)
+        return bool(self.call("schedule", values, job_id=job_id) == 1)
 
     def reschedule(self, job_id: str, *, delay_ms: int | None = None, run_at_ms: int | None = None) -> None:
         """Give a scheduled job another run-at. JobNotFound without a row; WrongState when it is not scheduled."""
         mode, value = ("in", delay_ms) if delay_ms is not None else ("at", run_at_ms)
         if value is None or (delay_ms is not None and run_at_ms is not None):
             raise ValueError("reschedule takes exactly one of delay_ms and run_at_ms.")
-        answer = self._call("reschedule", {"id": job_id, "mode": mode, "value": value}, job_id=job_id, resend=True)
+        answer = self.call("reschedule", {"id": job_id, "mode": mode, "value": value}, job_id=job_id, resend=True)
         if answer == -1:
             raise JobNotFound(job_id, self.name)
 
     def promote(self, limit: int = 100) -> int:
         """Move up to `limit` scheduled jobs that are due to pending; answers how many scores were due."""
-        return int(self._call("promote", {"base": self.keys.base, "batch": limit}, resend=True))
+        return int(self.call("promote", {"base": self.keys.base, "batch": limit}, resend=True))
 
     def delay(self, job_id: str, token: int, *, mode: str = "in", value: int) -> None:
         """Send a job in hand back to the schedule, nothing counted (EchoMQ: delay)."""
@@ -246,7 +246,7 @@ class Queue:
             "value": value,
             "retention": retention(),
         }
-        self._call("delay", values, job_id=job_id)
+        self.call("delay", values, job_id=job_id)
 
     # ── Holders ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -265,30 +265,30 @@ class Queue:
             "most_bytes": most_bytes,
             "retention": retention(),
         }
-        answer = self._call("claim", values)
+        answer = self.call("claim", values)
         if answer[0] == b"unregistered":
             raise WrongState(f"{child} has not joined queue {self.name}")
         return claimed_of(answer, 1)
 
     def complete(self, ticket: str, result: bytes = b"") -> None:
         """End a job in hand as done; twice is the same. StaleToken or WrongState when it is no longer held."""
-        self._call("complete", {"ticket": ticket, "result": result, "retention": retention()}, resend=True)
+        self.call("complete", {"ticket": ticket, "result": result, "retention": retention()}, resend=True)
 
     def retry(self, ticket: str, delay_ms: int, error: str) -> None:
         """Give a job back after an error: scheduled again, or dead when its attempts are used up."""
-        self._call("retry", {"ticket": ticket, "delay_ms": delay_ms, "error": error, "retention": retention()})
+        self.call("retry", {"ticket": ticket, "delay_ms": delay_ms, "error": error, "retention": retention()})
 
     def release(self, ticket: str) -> None:
         """Hand back a job that had not begun, nothing counted."""
-        self._call("release", {"ticket": ticket, "retention": retention()})
+        self.call("release", {"ticket": ticket, "retention": retention()})
 
     def bury(self, ticket: str, error: str) -> None:
         """End a job in hand as dead at once."""
-        self._call("bury", {"ticket": ticket, "error": error, "retention": retention()})
+        self.call("bury", {"ticket": ticket, "error": error, "retention": retention()})
 
     def extend(self, tickets: Sequence[str], *, lease_ms: int) -> dict[str, str]:
         """Give leases a new deadline; answers the tickets that were "lost", and those "cancelled" meanwhile."""
-        answer = self._call("extend", {"lease_ms": lease_ms}, tickets, resend=True)
+        answer = self.call("extend", {"lease_ms": lease_ms}, tickets, resend=True)
         return by_ticket(answer)
 
     def checkpoint(self, ticket: str, *, lease_ms: int, progress: bytes = b"", note: bytes = b"") -> bool:
@@ -297,7 +297,7 @@ class Queue:
         StaleToken or WrongState when the job is no longer held.
         """
         values: dict[str, Argument] = {"ticket": ticket, "lease_ms": lease_ms, "progress": progress, "note": note}
-        return bool(self._call("checkpoint", values)[0] == b"held")
+        return bool(self.call("checkpoint", values)[0] == b"held")
 
     def exchange(
         self,
@@ -317,11 +317,11 @@ class Queue:
 
     def join(self, child: str, executors: int) -> None:
         """Let one incarnation of a worker's child (`worker:child:incarnation`) claim."""
-        self._call("join", {"child": child, "executors": executors}, resend=True)
+        self.call("join", {"child": child, "executors": executors}, resend=True)
 
     def leave(self, who: str) -> int:
         """Stop a worker, or one incarnation of its child, from claiming; answers how many entries went."""
-        return int(self._call("leave", {"who": who}, resend=True)[1])
+        return int(self.call("leave", {"who": who}, resend=True)[1])
 
     def heartbeat(
         self, worker: str, tickets: Sequence[str], *, lease_ms: int, facts: str
@@ -331,7 +331,7 @@ class Queue:
         Answers whether the queue knew the worker, and the tickets that were "lost" or "cancelled".
         """
         values: dict[str, Argument] = {"worker": worker, "lease_ms": lease_ms, "facts": facts}
-        answer = self._call("heartbeat", values, tickets, resend=True)
+        answer = self.call("heartbeat", values, tickets, resend=True)
         return answer[0] == b"alive", by_ticket(answer)
 
     def sweep(self, owner: str, keep: Sequence[str] = ()) -> int:
@@ -344,7 +344,7 @@ class Queue:
                 "limit": 1000,
                 "retention": retention(),
             }
-            answer = self._call("sweep", values, keep, resend=True)
+            answer = self.call("sweep", values, keep, resend=True)
             released += int(answer[1])
             offset = int(answer[2])
         return released
@@ -352,12 +352,12 @@ class Queue:
     def reap(self, limit: int = 100) -> int:
         """Take back up to `limit` jobs whose lease ran out; answers how many leases had run out."""
         values = _reaping(limit)
-        return int(self._call("reap", values, resend=True)[1])
+        return int(self.call("reap", values, resend=True)[1])
 
     def beat(self, limit: int = 100) -> Beaten:
         """Reap, promote, and ring for work that waits unheard."""
         values = _reaping(limit)
-        answer = self._call("beat", values, resend=True)
+        answer = self.call("beat", values, resend=True)
         return Beaten(int(answer[1]), int(answer[2]), seconds_of(answer[3]))
 
     def tidy(self, limit: int = 200) -> int:
@@ -365,11 +365,11 @@ class Queue:
 
         Answers how many rows went.
         """
-        return int(self._call("tidy", {"limit": limit, "retention": retention()}, resend=True)[1])
+        return int(self.call("tidy", {"limit": limit, "retention": retention()}, resend=True)[1])
 
     def probe(self, worker: str) -> Probed:
         """See whether a worker may claim; fails where a claim would, and changes nothing."""
-        answer = self._call("probe", {"worker": worker}, resend=True)
+        answer = self.call("probe", {"worker": worker}, resend=True)
         silent_ms = int(answer[1])
         return Probed(
             answer[0].decode(), None if silent_ms < 0 else silent_ms / 1000, int(answer[2]), answer[3] == b"1"
@@ -377,7 +377,7 @@ class Queue:
 
     def workers(self) -> dict[str, str]:
         """List the live workers with `<last heartbeat ms> <lease ms> <facts>`, and children with their executors."""
-        reply = _read(self.wire, "HGETALL", self.keys.of("workers"))
+        reply = read(self.wire, "HGETALL", self.keys.of("workers"))
         return {
             reply[i].decode(errors="replace"): reply[i + 1].decode(errors="replace") for i in range(0, len(reply), 2)
         }
@@ -386,7 +386,7 @@ class Queue:
 
     def get(self, job_id: str) -> JobRecord | None:
         """Read one job; None when there is no row."""
-        answer = self._call("get", {"id": job_id}, job_id=job_id, resend=True)
+        answer = self.call("get", {"id": job_id}, job_id=job_id, resend=True)
         if answer[0] == b"missing":
             return None
         fields = {answer[i].decode(errors="replace"): answer[i + 1] for i in range(2, len(answer), 2)}
@@ -402,7 +402,7 @@ class Queue:
             "limit": limit,
             "newest_first": int(newest_first),
         }
-        answer = self._call("page", values, resend=True)
+        answer = self.call("page", values, resend=True)
         records, at = [], 1
         while at < len(answer):
             n = int(answer[at + 2])
@@ -415,7 +415,7 @@ class Queue:
 
     def log(self, job_id: str) -> list[bytes]:
         """Read the log of a job, oldest first: JSON texts of attempts and notes; empty when there is none."""
-        return list(_read(self.wire, "LRANGE", self.keys.log(job_id), 0, -1))
+        return list(read(self.wire, "LRANGE", self.keys.log(job_id), 0, -1))
 
     def deaths(self, limit: int = 100) -> list[str]:
         """List jobs that died without the word of an executor: stalled, stopped, ended by force, or broken.
@@ -423,11 +423,11 @@ class Queue:
         Each is listed once, whoever asks; the first call lists none and says from when on. Jobs that are not kept are
         not listed.
         """
-        return [one.decode(errors="backslashreplace") for one in self._call("deaths", {"limit": limit})]
+        return [one.decode(errors="backslashreplace") for one in self.call("deaths", {"limit": limit})]
 
     def unique_owner(self, key: str) -> str | None:
         """Answer the id of the job that holds a unique key, None when it is free."""
-        answer = self._call("unique_owner", {"key": key}, resend=True)
+        answer = self.call("unique_owner", {"key": key}, resend=True)
         return answer[1].decode() if answer[0] == b"held" else None
 
     def free_unique(self, key: str) -> bool:
@@ -435,7 +435,7 @@ class Queue:
 
         The job that held it stays as it is.
         """
-        return bool(self._call("free_unique", {"key": key})[0] == b"freed")
+        return bool(self.call("free_unique", {"key": key})[0] == b"freed")
 
     def unique_keys(self, limit: int = 1000) -> list[tuple[str, str]]:
         """List up to `limit` unique keys that are held, with the ids of their owners, sorted.
@@ -446,7 +446,7 @@ class Queue:
         held: dict[str, str] = {}
         cursor = b"0"
         while True:
-            cursor, names = _read(self.wire, "SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+            cursor, names = read(self.wire, "SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
             for name in names:
                 key = name.decode(errors="replace").removeprefix(start)
                 owner = self.unique_owner(key)
@@ -457,7 +457,7 @@ class Queue:
 
     def running(self, limit: int = 200) -> tuple[int, list[Running]]:
         """Read up to `limit` jobs in hand, those whose leases end first; answers how many there are in all, too."""
-        answer = self._call("running", {"limit": limit, "bytes": BEGINS_BYTES}, resend=True)
+        answer = self.call("running", {"limit": limit, "bytes": BEGINS_BYTES}, resend=True)
         now_ms = int(answer[1])
         jobs = []
         for i in range(2, len(answer), 6):
@@ -472,7 +472,7 @@ class Queue:
         ids: list[str] = []
         above = "-inf"
         while len(ids) < most:
-            reply = _read(
+            reply = read(
                 self.wire, "ZRANGE", self.keys.of("pending"), above, "+inf", "BYSCORE", "LIMIT", 0, each, "WITHSCORES"
             )
             if not reply:
@@ -489,19 +489,19 @@ class Queue:
         JobNotFound without a row; WrongState when it has ended.
         """
         values: dict[str, Argument] = {"id": job_id, "reason": reason, "retention": retention()}
-        answer = self._call("cancel", values, job_id=job_id)
+        answer = self.call("cancel", values, job_id=job_id)
         if answer[0] == b"missing":
             raise JobNotFound(job_id, self.name)
         return bool(answer[0] == b"cancelled")
 
     def reprocess(self, job_id: str) -> None:
         """Run a job that has ended once more, with its whole budget. JobNotFound; WrongState when it has not ended."""
-        if self._call("reprocess", {"id": job_id}, job_id=job_id)[0] == b"missing":
+        if self.call("reprocess", {"id": job_id}, job_id=job_id)[0] == b"missing":
             raise JobNotFound(job_id, self.name)
 
     def remove(self, job_id: str) -> None:
         """Delete a job that nobody holds. JobNotFound; WrongState when it is active (cancel it first)."""
-        if self._call("remove", {"id": job_id}, job_id=job_id)[0] == b"missing":
+        if self.call("remove", {"id": job_id}, job_id=job_id)[0] == b"missing":
             raise JobNotFound(job_id, self.name)
 
     def purge(self, state: JobState | str) -> int:
@@ -512,7 +512,7 @@ class Queue:
         total = self.counts().get(JobState(name), 0)
         purged = 0
         while purged < total:
-            n = int(self._call("purge", {"state": name, "limit": min(1000, total - purged)}, resend=True)[1])
+            n = int(self.call("purge", {"state": name, "limit": min(1000, total - purged)}, resend=True)[1])
             purged += n
             if n == 0:
                 break
@@ -520,15 +520,15 @@ class Queue:
 
     def pause(self) -> None:
         """Let nobody claim; what is in hand goes on. Twice is the same."""
-        self._call("pause", {}, resend=True)
+        self.call("pause", {}, resend=True)
 
     def resume(self) -> None:
         """Let claims go on. Twice is the same."""
-        self._call("resume", {}, resend=True)
+        self.call("resume", {}, resend=True)
 
     def counts(self) -> Counts:
         """Count the jobs by state, with the pause and the totals."""
-        answer = self._call("counts", {}, resend=True)
+        answer = self.call("counts", {}, resend=True)
         states = ("pending", "scheduled", "active", "completed", "dead", "cancelled")
         return Counts(
             {JobState(state): int(answer[i]) for i, state in enumerate(states)},
@@ -537,7 +537,7 @@ class Queue:
             totals={answer[i].decode(): int(answer[i + 1]) for i in range(8, len(answer), 2)},
         )
 
-    def _call(
+    def call(
         self,
         name: str,
         values: Mapping[str, Argument],
@@ -546,6 +546,7 @@ class Queue:
         job_id: str | None = None,
         resend: bool = False,
     ) -> Any:
+        """Call a script by the names in its contract and answer its reply; `resend` after a connection broke."""
         called = script(name)
         job_key = None if job_id is None else self.keys.job(job_id)
         arguments = called.arguments(values, rest)
@@ -557,11 +558,11 @@ class Queue:
 
 def known() -> list[str]:
     """List the queues that have had a job or a worker, sorted; what cannot be a queue's name is passed over."""
-    names = (name.decode(errors="replace") for name in _read(producer(), "SMEMBERS", queues_key()))
+    names = (name.decode(errors="replace") for name in read(producer(), "SMEMBERS", queues_key()))
     return sorted(name for name in names if QUEUE_NAME.fullmatch(name))
 
 
-def _read(wire: Wire, *command: Argument) -> Any:
+def read(wire: Wire, *command: Argument) -> Any:
     """Run a plain command that changes nothing, once more after the connection broke."""
     try:
         try:
@@ -696,7 +697,7 @@ _listed_until: dict[str, float] = {}
 _listed_under: Settings | None = None
 
 
-def _list_queue(queue: Queue) -> None:
+def keep_listed(queue: Queue) -> None:
     """Write the queue into the list once a minute, and look at the server's clock while at it."""
     global _listed_under  # noqa: PLW0603
     now = time.monotonic()

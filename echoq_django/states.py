@@ -55,10 +55,13 @@ def _table(rows: str) -> Mapping[str, frozenset[Move]]:
 
 MOVES: Final = _table(
     """
-    enqueue enqueue_many                    | (new)                                    | pending
-    enqueue enqueue_many schedule           | (new)                                    | scheduled
-    enqueue enqueue_many                    | pending                                  | scheduled
-    enqueue enqueue_many                    | scheduled                                | pending
+    enqueue enqueue_many fire               | (new)                                    | pending
+    enqueue enqueue_many fire schedule      | (new)                                    | scheduled
+    enqueue enqueue_many fire               | pending                                  | scheduled
+    enqueue enqueue_many fire               | scheduled                                | pending
+    fire                                    | pending scheduled                        | cancelled
+    fire                                    | scheduled                                | (gone)
+    fire                                    | active                                   | active
     reschedule                              | scheduled                                | scheduled
     promote beat exchange                   | scheduled                                | pending cancelled
     claim exchange                          | pending                                  | active cancelled
@@ -81,7 +84,7 @@ MOVES: Final = _table(
 
 The row for `complete` from pending, scheduled and dead is the late completion: the job had stalled and nobody has
 claimed it since. Verbs that are not listed move nothing. A row that is broken is buried from wherever it is, and a job
-that is kept for no time is gone where it would have ended. An enqueue moves the job that another call replaces. The
-last two are of parked jobs, which are scheduled without a time: every verb that ends the job before them, or takes its
-row away, moves them on.
+that is kept for no time is gone where it would have ended. An enqueue moves the job that another call replaces, and a
+fire ends the occurrence that the next one replaces. The last two are of parked jobs, which are scheduled without a
+time: every verb that ends the job before them, or takes its row away, moves them on.
 """

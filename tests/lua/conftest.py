@@ -12,6 +12,7 @@ from django.test import override_settings
 
 from echoq_django.errors import StaleToken, WrongState
 from echoq_django.queues import Queue
+from echoq_django.registrations import Enrolled, Registration, Registrations
 from echoq_django.scripts import script, use_clock
 
 if TYPE_CHECKING:
@@ -152,6 +153,25 @@ def redis_state(queue: Queue) -> Iterator[RedisState]:
     client.close()
 
 
+class Schedules(Registrations):
+    """The schedules of the queue, with what tests need beside the verbs."""
+
+    def put(self, name: str = "nightly", slot: int | None = NOW, seq: int | None = None, **values: Any) -> Enrolled:
+        """Enroll a schedule, as drawn just now."""
+        values = {"generation": "g1", "payload": b"call", **values}
+        return self.enroll(Registration(name, self.sequence() if seq is None else seq, next_slot_ms=slot, **values))
+
+    def texts(self, name: str = "nightly") -> dict[str, str]:
+        """Read the hash of a registration, what is empty left out."""
+        return {field: value.decode() for field, value in self.read(name).items() if value}
+
+
+@pytest.fixture
+def schedules(queue: Queue) -> Schedules:
+    """Give the schedules of the queue, of which there are none."""
+    return Schedules(queue)
+
+
 @pytest.fixture
 def child(queue: Queue) -> str:
     """Give the name of a child that may claim, with one executor."""
@@ -181,6 +201,12 @@ STRANGE_NUMBERS = ("nan", "inf", "0x10", "1e3", " 5 ", "5 ", "1.5", "-1", "", "x
 @pytest.fixture(params=STRANGE_NUMBERS)
 def strange_number(request: pytest.FixtureRequest) -> str:
     """Give a text that is no whole number from 0 to 2**53 - 1, most of which Lua's tonumber would take."""
+    return request.param
+
+
+@pytest.fixture(params=["", "a\0b", "line\n", "\x7f", "x" * 201, "é" * 101])
+def foreign_name(request: pytest.FixtureRequest) -> str:
+    """Give a text that is not the name of a schedule."""
     return request.param
 
 

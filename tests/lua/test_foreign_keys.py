@@ -4,16 +4,21 @@ import pytest
 
 from echoq_django.errors import QueueBroken, WrongState
 from echoq_django.records import NewJob, Settlement
+from echoq_django.registrations import Occurrence, Registration, Registrations
 
 CHILD = "worker:0:1"
 KINDS = (
     "pending", "schedule", "active", "completed", "dead", "cancelled", "expiry",
     "wake", "meta", "workers", "metrics:totals", "parked", "unique:k", "unique-next:k",
+    "repeat", "repeat:nightly", "occurrences",
 )  # fmt: skip
 
 NEW = NewJob(id="JOB_new", payload=b"x")
 LATER = NewJob(id="JOB_later", payload=b"x", delay_ms=5)
 GUARDED = NewJob(id="JOB_new", payload=b"x", fields=(("unique", "active keep_last 5 k"), ("expires", "5")))
+CHANGED = Registration("nightly", 1, "g2", 5, b"x")
+NOW = 1_000_000
+ONE = Occurrence("JOB_fired", NOW)
 EXCHANGE = {"lease_ms": 30_000, "limit": 10}
 
 VERBS = {
@@ -26,6 +31,17 @@ VERBS = {
     "unique_owner": lambda queue: queue.unique_owner("k"),
     "free_unique": lambda queue: queue.free_unique("k"),
     "enqueue_many, later first": lambda queue: queue.enqueue_many([LATER, NEW]),
+    "register": lambda queue: Registrations(queue).register("daily", 5, b"x", 5),
+    "advance": lambda queue: Registrations(queue).advance("nightly", 5),
+    "unregister": lambda queue: Registrations(queue).unregister("nightly"),
+    "sequence": lambda queue: Registrations(queue).sequence(),
+    "enroll": lambda queue: Registrations(queue).enroll(CHANGED),
+    "due": lambda queue: Registrations(queue).due(),
+    "fire": lambda queue: Registrations(queue).fire("nightly", "g1", NOW, [ONE], next_slot_ms=NOW + 5),
+    "horizon": lambda queue: Registrations(queue).horizon("e1", 5),
+    "begin_epoch": lambda queue: Registrations(queue).begin_epoch("e1", 5, expected=""),
+    "complete an occurrence": lambda queue: queue.complete("JOB_before:1"),
+    "exchange an occurrence": lambda queue: queue.exchange(CHILD, 0, completed=["JOB_before:1"], **EXCHANGE),
     "schedule": lambda queue: queue.schedule("JOB_new", b"x", mode="in", value=5),
     "reschedule": lambda queue: queue.reschedule("JOB_due", run_at_ms=5),
     "promote": lambda queue: queue.promote(),
@@ -82,14 +98,16 @@ VERBS = {
 
 
 @pytest.fixture
-def full(queue, redis_state):
+def full(queue, redis_state, schedules):
     """Fill a queue with a job for every case, each with a length of time of its own for which it is kept."""
     queue.join(CHILD, 1)
+    schedules.put("nightly", NOW, overlap="replace", fields=(("unique", "active keep_last 0 k"),))
+    redis_state.client.hset(redis_state.key("repeat:nightly"), "last", "JOB_before")
     own = {"retain": "1000"}
     redis_state.put(
         pending=["JOB_ready", "JOB_odd"],
         schedule={"JOB_due": 5, "JOB_odd_due": 6, "JOB_far": 9_000_000},
-        active=dict.fromkeys(["JOB_held", "JOB_last", "JOB_flagged", "JOB_torn", "JOB_sole"], 999_999),
+        active=dict.fromkeys(["JOB_held", "JOB_last", "JOB_flagged", "JOB_torn", "JOB_sole", "JOB_before"], 999_999),
         dead={"JOB_stalled": 7},
         completed={"JOB_done": 8},
         cancelled={"JOB_off": 9},
@@ -100,6 +118,7 @@ def full(queue, redis_state):
             "JOB_odd_due": {"uncounted": "x", **own},
             "JOB_held": {"owner": f"{CHILD}:0", **own},
             "JOB_sole": {"unique": "active keep_last 0 k", "attached": "unique", **own},
+            "JOB_before": {"origin": "schedule nightly 5", "attached": "origin", **own},
             "JOB_last": {"max_attempts": 1, **own},
             "JOB_flagged": {"cancel": 1, "owner": f"{CHILD}:0", **own},
             "JOB_torn": {"failures": "x", **own},

@@ -5,10 +5,12 @@ import redis
 from django.test import override_settings
 
 from echoq_django import errors
+from echoq_django.conf import settings
 from echoq_django.connections import close_producer
 from echoq_django.dev import DevServer
 from echoq_django.queues import Queue
 from echoq_django.records import NewJob
+from echoq_django.registrations import Occurrence, Registration, Registrations
 
 
 @pytest.fixture
@@ -49,3 +51,30 @@ def test_workers_claim_extend_and_settle_all_the_same(full):
 
     counts = full.counts()
     assert (counts["completed"], counts["active"], counts["pending"]) == (1, 1, 3)
+
+
+def test_a_schedule_does_not_fire_and_its_slot_is_not_lost(full):
+    schedules, client = Registrations(full), redis.Redis.from_url(settings().redis_url)
+    client.config_set("maxmemory", 0)
+    now = int(full.counts().now_ms)
+    schedules.enroll(Registration("nightly", schedules.sequence(), "g1", now, b"call"))
+    one = Occurrence("JOB_slot", now)
+    client.config_set("maxmemory", 1)
+
+    with pytest.raises(redis.exceptions.OutOfMemoryError):
+        schedules.fire("nightly", "g1", now, [one], next_slot_ms=now + 60_000)
+
+    assert full.get("JOB_slot") is None
+    assert [one.slot_ms for one in schedules.due().slots] == [now]
+    client.config_set("maxmemory", 0)
+    assert schedules.fire("nightly", "g1", now, [one], next_slot_ms=now + 60_000).word == "fired"
+
+
+def test_a_schedule_may_go(full):
+    schedules, client = Registrations(full), redis.Redis.from_url(settings().redis_url)
+    client.config_set("maxmemory", 0)
+    schedules.enroll(Registration("nightly", schedules.sequence(), "g1", 5, b"call"))
+    client.config_set("maxmemory", 1)
+
+    assert schedules.unregister("nightly") is not None
+    assert schedules.unregister("nightly") is None

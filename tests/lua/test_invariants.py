@@ -8,12 +8,15 @@ import pytest
 from echoq_django import scripts
 from echoq_django.errors import EchoQError
 from echoq_django.records import NewJob, Settlement
+from echoq_django.registrations import Cursor, Occurrence, Registration, Registrations
 
 IDS = [f"JOB_{letter}" for letter in "abcdefghij"]
 CHILDREN = ("worker:0:1", "worker:1:1")
 SETTLEMENTS = ("complete", "retry", "overrun", "delay", "unknown", "release", "interrupt", "stall", "bury", "cancel")
 SETS = ("pending", "active", "schedule", "completed", "dead", "cancelled", "parked")
 KEYS = ("a", "b")
+NAMES = ("nightly", "hourly")
+EVERY = 40
 WAITING = {"scheduled", "pending"}
 SCOPES = {"queued": WAITING, "active": WAITING | {"active"}, "exists": None}
 ENDED = {"completed", "dead", "cancelled"}
@@ -46,6 +49,8 @@ class Walk:
         self.now = 1_000_000
         self.tickets = []
         self.parkings = 0
+        self.schedules = Registrations(queue)
+        self.words = set()
         self.before = self.look()
 
     def look(self):
@@ -55,7 +60,13 @@ class Walk:
                 pipeline.zrange(self.redis_state.key(name), 0, -1)
             for job_id in IDS:
                 pipeline.hmget(
-                    self.redis_state.key(f"job:{job_id}"), "state", "attempts", "after", "unique", "unique_until"
+                    self.redis_state.key(f"job:{job_id}"),
+                    "state",
+                    "attempts",
+                    "after",
+                    "unique",
+                    "unique_until",
+                    "next",
                 )
             for key in KEYS:
                 pipeline.mget(self.redis_state.key(f"unique:{key}"), self.redis_state.key(f"unique-next:{key}"))
@@ -71,13 +82,13 @@ class Walk:
         for key, (owner, parked) in zip(KEYS, replies[-len(KEYS) :], strict=True):
             self.look_at_key(key, owner, parked, rows)
         for job_id, row in rows.items():
-            self.look_at_parked(job_id, row, rows)
+            self.look_at_parked(job_id, row, rows, [parked for _, parked in replies[-len(KEYS) :]])
         return found
 
     def look_at_key(self, key, owner, parked, rows):
         """Hold that no key outlives its job, nor the job's stay in the scope, unless its ttl has passed."""
         if owner is not None:
-            state, _, after, unique, until = rows[owner.decode()]
+            state, _, after, unique, until, _ = rows[owner.decode()]
             assert unique is not None, f"{owner} holds {key} and its row does not say so"
             scope, *_, own = unique.decode().split()
             states = SCOPES[scope]
@@ -88,13 +99,15 @@ class Walk:
         if parked is not None:
             assert rows[parked.decode()][2] is not None, f"{parked} is said to be parked"
 
-    def look_at_parked(self, job_id, row, rows):
-        """Hold that what is parked has an owner that will end."""
+    def look_at_parked(self, job_id, row, rows, last_calls):
+        """Hold that what is parked has an owner that will end, and that its end will find what is parked."""
         if row[2] is not None:
             self.parkings += 1
             state = rows[row[2].decode()][0]
             assert state is not None, f"{job_id} is parked behind nobody"
             assert state.decode() in WAITING | {"active"}, f"{job_id} is parked behind a job that is {state}"
+            waiting = (rows[row[2].decode()][5] or b"").decode().split()
+            assert job_id in waiting or job_id.encode() in last_calls, f"no end finds {job_id}"
 
     def step(self):
         verb, call = self.choose()
@@ -140,6 +153,7 @@ class Walk:
             fields = (("unique", text), *fields)
             if self.random.random() < 0.5:  # more often a new one
                 job_id = pick([one for one in IDS if self.before[one][0] == NEW] or IDS)
+        name = pick(NAMES)
         new = NewJob(id=job_id, payload=b"x", priority=pick([0, 0, 5, -5]), fields=fields)
         later = NewJob(id=other, payload=b"x", delay_ms=ms)
         calls = {
@@ -176,10 +190,32 @@ class Walk:
             "probe": lambda: queue.probe("worker"),
             "running": queue.running,
             "deaths": queue.deaths,
+            "register": lambda: self.schedules.register(name, EVERY, b"x", self.now),
+            "advance": lambda: self.schedules.advance(name, self.now + pick([0, 50])),
+            "unregister": lambda: self.schedules.unregister(name),
+            "sequence": self.schedules.sequence,
+            "enroll": lambda: self.enroll(name),
+            "due": self.schedules.due,
+            "fire": lambda: self.fire(name),
+            "horizon": lambda: self.schedules.horizon("e1", self.now + pick([10, 10_000])),
+            "begin_epoch": lambda: self.schedules.begin_epoch("e1", self.now + 1_000, expected=pick(["", "e1"])),
             "unique_owner": lambda: queue.unique_owner(pick(KEYS)),
             "free_unique": lambda: queue.free_unique(pick(KEYS)),
         }
-        busy = ["exchange", "exchange", "enqueue", "enqueue", "enqueue_many", "claim", "complete", "join", "resume"]
+        busy = [
+            "enroll",
+            "fire",
+            "fire",
+            "exchange",
+            "exchange",
+            "enqueue",
+            "enqueue",
+            "enqueue_many",
+            "claim",
+            "complete",
+            "join",
+            "resume",
+        ]
         verb = pick(busy if self.random.random() < 0.5 else list(calls))
         is_busy = any(state == "active" for state, _ in self.before.values())
         if self.is_dense and is_busy and self.random.random() < 0.3:
@@ -190,6 +226,56 @@ class Walk:
             self.now += pick([1, 60, 150])
             self.redis_state.clock(self.now)
         return verb, calls[verb]
+
+    def enroll(self, name):
+        pick = self.random.choice
+        scope, mode, key = pick(list(SCOPES)), pick(["return", "replace", "keep_last"]), pick(KEYS)
+        fields = pick([(), (), (("retain", "0"),), (("unique", f"{scope} {mode} 0 {key}"),)])
+        self.schedules.enroll(
+            Registration(
+                name,
+                self.schedules.sequence(),
+                pick(["g1", "g2"]),
+                self.now + pick([0, 0, 20]),
+                b"x",
+                overlap=pick(["skip", "allow", "queue_one", "queue_one", "replace", "replace"]),
+                max_runs=pick([None, None, 1_000]),
+                paused=self.random.random() < 0.1,
+                skip_if_no_worker=self.random.random() < 0.1,
+                cursor=pick([Cursor(), Cursor(5, 1)]),
+                fields=fields,
+            )
+        )
+
+    def fire(self, name):
+        """Fire what is due as a pump would, now and then a second time: no slot has two jobs."""
+        self.redis_state.clock(self.now)
+        slots = {one.name: one for one in self.schedules.due().slots}
+        if name not in slots:
+            return
+        free = [one for one in IDS if self.before[one][0] == NEW] or IDS
+        due, n = slots[name], self.random.choice([0, 1, 1, 1, 2])
+        slot = due.slot_ms
+        while slot + EVERY <= self.now:
+            slot += EVERY
+        ids = self.random.sample(free, min(n, len(free)))
+        ones = [
+            Occurrence(
+                job_id, slot + i, self.random.choice([None, self.now + 30]), skip=self.random.choice(["", "", "asked"])
+            )
+            for i, job_id in enumerate(ids)
+            if slot + i <= self.now
+        ]
+        epoch = "e1"
+        if self.random.random() < 0.8 and not self.schedules.horizon(epoch, self.now + 1_000).held:
+            epoch = ""
+        again = self.random.random() < 0.3
+        for is_second in [False, True] if again else [False]:
+            answer = self.schedules.fire(
+                name, due.generation, due.slot_ms, ones, next_slot_ms=slot + EVERY, epoch=epoch
+            )
+            assert not (is_second and answer.word == "fired"), f"{name} fired {due.slot_ms} twice"
+            self.words |= {answer.word, *(one.word for one in answer.decisions)}
 
     def exchange(self):
         settled = [
@@ -226,6 +312,7 @@ def test_every_job_is_in_the_one_set_that_its_row_names(queue, redis_state, conf
     assert seen == set(scripts.names())
     assert redis_state.totals["completed"] > 5
     assert redis_state.totals["expired"] > 0
+    assert {"fired", "skipped"} <= walk.words
     if walk.is_dense:
         assert redis_state.totals["replaced"] > 0
         assert walk.parkings > 0

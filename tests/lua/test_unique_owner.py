@@ -393,6 +393,23 @@ def test_a_parked_job_stays_parked_while_its_owner_is_tried_again(queue, redis_s
     assert redis_state.row("JOB_2")["payload"] == "last"
 
 
+def test_a_parked_job_is_not_put_behind_one_that_has_ended(queue, redis_state, claim):
+    """The key was freed, and went to a job whose row holds it still."""
+    queue.enqueue(keep_last("JOB_1"))
+    ticket = claim()
+    queue.enqueue(keep_last("JOB_2"))
+    queue.free_unique("k")
+    queue.enqueue(unique("JOB_3", "exists"))
+    queue.cancel("JOB_3")
+
+    assert queue.enqueue(keep_last("JOB_4", payload=b"last")).job_id == "JOB_2"
+    assert redis_state.row("JOB_2")["after"] == "JOB_1"
+    queue.complete(ticket)
+
+    assert redis_state.read("pending") == {"pending": ["JOB_2"]}
+    assert redis_state.row("JOB_2")["payload"] == "last"
+
+
 def test_a_waiting_owner_takes_the_last_call_itself(queue, redis_state):
     queue.enqueue(keep_last("JOB_1", payload=b"old"))
 

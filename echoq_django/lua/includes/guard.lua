@@ -104,7 +104,9 @@ local function meet(owner, row, payload, mode, value, priority, guards)
     local next_id = id_in('unique-next:', key)
     local parked = next_id and read_row(next_id)
     if parked and parked[AFTER] and not fault_of(parked) then
-      parked[AFTER] = owner.id
+      if LIVE[state] then
+        parked[AFTER] = owner.id
+      end
       return rewrite(parked, payload, mode, value, priority, guards), '', parked.id, true
     elseif state == 'active' then
       row[STATE], row[AFTER] = 'scheduled', owner.id
@@ -126,7 +128,9 @@ local function admit_guarded(id, payload, mode, value, priority, guards)
   local owner = key and holder_of(key)
   local row = {id = id, [STATE] = mode == 'now' and 'pending' or 'scheduled', [ATTEMPTS] = '0'}
   row[ATTACHED] = key and 'unique'
-  if owner then
+  -- What becomes of the one before it was decided already.
+  local is_before = owner and guards.after and owner.id == guards.after.id and guards.mode ~= 'keep_last'
+  if owner and not is_before then
     return meet(owner, row, payload, mode, value, priority, guards)
   end
   if guards.after then

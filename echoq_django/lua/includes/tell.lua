@@ -7,9 +7,9 @@ local function tell(...)
   redis.pcall('XADD', q.occurrences, 'MAXLEN', '~', '100000', '*', ...)
 end
 
--- Tells how the job of an occurrence ended; `origin` in its row says whose it is.
+-- Tells how the job of an occurrence ended; `origin` in its row says whose it is, where it is one.
 local function tell_end(row, outcome)
-  local name, slot = string.match(row[ORIGIN], '^schedule (.+) (%d+)$')
+  local name, slot = string.match(row[ORIGIN] or '', '^schedule (.+) (%d+)$')
   if name then
     tell('schedule', name, 'slot', slot, 'job', row.id, 'outcome', outcome, 'at', now_text)
   end

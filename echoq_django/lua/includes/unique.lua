@@ -87,38 +87,37 @@ local function unpark(row)
   end
 end
 
--- Takes its key from a job that has left its scope; what is parked behind the job takes over. `keeps` when the row
--- stays and its scope is `exists`.
+-- Takes its key from a job that has left its scope; what is parked behind the job goes on, and takes the key over.
+-- `keeps` when the row stays and its scope is `exists`.
 local function let_go(row, keeps)
   if row[AFTER] then
     redis.call('ZREM', q.parked, row.id)
     redis.call('HDEL', row_key(row.id), 'after', 'due')
   end
-  if row[NEXT] then
-    redis.call('HDEL', row_key(row.id), 'next')
-    for id in string.gmatch(row[NEXT], '%S+') do
-      local waiting = read_row(id)
-      if waiting and waiting[AFTER] == row.id and not fault_of(waiting) then
-        unpark(waiting)
-      end
-    end
-    row[NEXT] = false
-  end
   local _, _, _, key = read_unique(row[UNIQUE])
-  if not key then
-    return
-  end
-  local next_id = id_in('unique-next:', key)
-  local parked = next_id and next_id ~= row.id and read_row(next_id)
-  local is_over = parked and parked[AFTER] == row.id and not fault_of(parked)
-  if next_id == row.id then
+  local next_id = key and id_in('unique-next:', key)
+  if next_id and next_id == row.id then
     redis.call('DEL', q['unique-next:' .. key])
+    next_id = nil
   end
-  if (is_over or not keeps) and id_in('unique:', key) == row.id then
+  local waiting, is_wanted = {}, false
+  for id in string.gmatch((next_id or '') .. ' ' .. (row[NEXT] or ''), '%S+') do
+    local other = read_row(id)
+    if other and other[AFTER] == row.id and not fault_of(other) then
+      waiting[#waiting + 1] = other
+      local _, _, _, its_key = read_unique(other[UNIQUE])
+      is_wanted = is_wanted or its_key == key
+    end
+  end
+  if key and (is_wanted or not keeps) and id_in('unique:', key) == row.id then
     redis.call('DEL', q['unique:' .. key])
   end
-  if is_over then
-    unpark(parked)
+  if row[NEXT] then
+    redis.call('HDEL', row_key(row.id), 'next')
+    row[NEXT] = false
+  end
+  for _, other in ipairs(waiting) do
+    unpark(other)
   end
 end
 
