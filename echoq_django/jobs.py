@@ -44,6 +44,8 @@ R_co = TypeVar("R_co", covariant=True)
 
 MOST_REASON_CHARACTERS: Final = 1_000
 """How much of a reason is kept."""
+MOST_NOTE_CHARACTERS: Final = 10_000
+"""How long a note of a checkpoint may be."""
 FIRST_LOOK: Final = 0.002
 """Seconds until `wait` looks again for the first time; each look waits half as long again as the one before."""
 LONGEST_LOOK: Final = 0.1
@@ -285,7 +287,8 @@ class Job(Generic[R_co]):
         if not isinstance(reason, str):
             raise TypeError(f"reason must be text, not {type(reason).__name__}.")
         queue = Queue(self.queue)
-        cancelled = queue.cancel(self.id, reason[:MOST_REASON_CHARACTERS])
+        text = reason[:MOST_REASON_CHARACTERS].encode(errors="backslashreplace").decode()
+        cancelled = queue.cancel(self.id, text)
         if cancelled:
             self.state = JobState.CANCELLED
             record = queue.get(self.id)
@@ -414,10 +417,14 @@ class RunningJob(Job[Any]):
         Redis cannot be reached it warns and lets the job go on: the lease may well hold until Redis is back.
         """
         stored = b"" if progress is None else encode_value(progress, where="progress")
+        if len(stored) > settings().max_payload_bytes:
+            raise ValueError(f"progress takes {len(stored):,} bytes, more than may be kept: store it yourself.")
         noted = b""
         if note is not None:
             if not isinstance(note, str):
                 raise TypeError(f"note must be text, not {type(note).__name__}.")
+            if len(note) > MOST_NOTE_CHARACTERS:
+                raise ValueError(f"note has {len(note):,} characters, more than {MOST_NOTE_CHARACTERS:,}: shorten it.")
             noted = encode_value({"at": int(time.time() * 1000), "note": note}, where="note")
         heard = self.told()
         if isinstance(heard, LeaseLost):

@@ -420,8 +420,7 @@ class Queue:
     def deaths(self, limit: int = 100) -> list[str]:
         """List jobs that died without the word of an executor: stalled, stopped, ended by force, or broken.
 
-        Each is listed once, whoever asks; the first call lists none and says from when on. Jobs that are not kept are
-        not listed.
+        Each is listed once, whoever asks; the first call begins ten minutes ago. Jobs that are not kept are not listed.
         """
         return [one.decode(errors="backslashreplace") for one in self.call("deaths", {"limit": limit})]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import Any
 
 from django.dispatch import Signal
@@ -54,8 +55,8 @@ def send(signal: Signal, sender: object, **facts: Any) -> None:
     """Tell receivers in a worker; whatever they raise, BaseException too, the job goes on."""
     try:
         signal.send_robust(sender=sender, **facts)
-    except BaseException:  # send_robust lets those through that are no Exception
-        logger.exception("A receiver of a signal about %s raised what it should not.", facts.get("job"))
+    except BaseException as error:  # noqa: BLE001 (send_robust lets those through that are no Exception)
+        _complain(error, facts)
 
 
 async def asend(signal: Signal, sender: object, **facts: Any) -> None:
@@ -66,4 +67,22 @@ async def asend(signal: Signal, sender: object, **facts: Any) -> None:
         here = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and here is not None and here.cancelling():
             raise  # it is for who waits here
-        logger.exception("A receiver of a signal about %s raised what it should not.", facts.get("job"))
+        _complain(error, facts)
+
+
+def announce(signal: Signal, sender: object, **facts: Any) -> None:
+    """Tell receivers where a job is enqueued; a KeyboardInterrupt is for who waits there, all else is logged."""
+    try:
+        signal.send_robust(sender=sender, **facts)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 (as in `send`)
+        _complain(error, facts)
+
+
+def _complain(error: BaseException, facts: dict[str, Any]) -> None:
+    with suppress(BaseException):  # the error may raise at each touch
+        name = type(error).__qualname__
+        logger.error(
+            "A receiver of a signal about %s raised %s, which it should not.", facts.get("job"), name, exc_info=error
+        )

@@ -46,7 +46,7 @@ from echoq_django.options import (
 from echoq_django.payloads import encode_envelope
 from echoq_django.queues import Queue
 from echoq_django.records import Enqueued, NewJob
-from echoq_django.signals import job_enqueued
+from echoq_django.signals import announce, job_enqueued
 from echoq_django.signatures import Parameters
 from echoq_django.states import JobState
 
@@ -362,6 +362,9 @@ class Call(NamedTuple, Generic[R]):
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
 
+    def __repr__(self) -> str:
+        return f"<Call of {self.task.name}>"  # its arguments may be nobody's business
+
 
 def _changed_task(name: str, options: Options) -> Task[Any, Any]:
     return registry.lookup(name)._changed(options)
@@ -619,4 +622,4 @@ def _prepare(i: int, item: object, headers: Sequence[Mapping[str, str]] | None) 
 def _announce(task: Task[Any, Any], job: Job[Any]) -> None:
     """Send job_enqueued for a job that was made, by the task that is registered."""
     if not job.duplicate:
-        job_enqueued.send_robust(sender=task.base or task, job=job)
+        announce(job_enqueued, task.base or task, job=job)

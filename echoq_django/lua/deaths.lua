@@ -1,4 +1,4 @@
--- deaths: tell of jobs that died without the word of an executor, each once; from the first call on.
+-- deaths: tell of jobs that died without the word of an executor, each once; from ten minutes before the first call.
 -- moves    none
 -- KEYS     dead meta
 -- ARGV     limit
@@ -18,9 +18,9 @@ end
 local last = digits(now_ms - 1)
 local score, looked = string.match(redis.call('HGET', meta, 'deaths') or '', '^(%d+) (%d+)$')
 if not score then
-  redis.call('HSET', meta, 'deaths', now_text .. ' 0')
-  return {}
+  score, looked = digits(math.max(0, now_ms - 600000)), 0
 end
+looked = tonumber(looked)
 local page = redis.call('ZRANGE', dead, score, last, 'BYSCORE', 'LIMIT', looked, limit, 'WITHSCORES')
 local told = {}
 for i = 1, #page, 2 do
@@ -31,7 +31,7 @@ for i = 1, #page, 2 do
   looked = page[i + 1] == score and looked + 1 or 1
   score = page[i + 1]
 end
-if #page > 0 then
+if #page > 0 or redis.call('HEXISTS', meta, 'deaths') == 0 then
   redis.call('HSET', meta, 'deaths', score .. ' ' .. digits(looked))
 end
 return told

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -219,6 +220,7 @@ class _Chain(NamedTuple):
 
 
 _made: tuple[Settings, _Chain] | None = None
+_making = threading.RLock()
 
 
 def _loaded() -> _Chain:
@@ -226,13 +228,16 @@ def _loaded() -> _Chain:
     global _made  # noqa: PLW0603
     current, made = settings(), _made
     if made is None or made[0] is not current:
-        made = _made = (current, load(current.middleware))
+        with _making:
+            made = _made
+            if made is None or made[0] is not current:
+                made = _made = (current, load(current.middleware))
     return made[1]
 
 
 def _forget() -> None:
-    global _made  # noqa: PLW0603
-    _made = None
+    global _made, _making
+    _made, _making = None, threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -256,7 +261,7 @@ def load(paths: tuple[str, ...]) -> _Chain:
             continue
         except ImportError as error:
             raise ConfigurationError(f"{where} cannot be imported: {error}.") from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ConfigurationError(f"{where} cannot be made, it raised {type(error).__name__}: {error}.") from error
         enqueue, run, arun = (_own(one, verb, where) for verb in _VERBS)
         if not (enqueue or run or arun):

@@ -39,6 +39,7 @@ __all__ = ["SentryMiddleware"]
 
 ORIGIN: Final = "auto.queue.echoq"
 FILTERED: Final = "[Filtered]"
+NOTHING: Final[frozenset[str]] = frozenset()
 MOST_CHARACTERS: Final = 1_000
 """How much of an argument is sent."""
 FLUSH_SECONDS: Final = 2.0
@@ -216,11 +217,13 @@ worker_child_ending.connect(_send_the_rest, dispatch_uid="echoq_django.middlewar
 
 
 @add_global_event_processor
-def _drop_what_was_captured(event: Event, hint: Hint) -> Event | None:
-    """Drop what `echoq.job` logs of an attempt whose error was captured."""
+def _drop_what_is_not_to_leave(event: Event, hint: Hint) -> Event | None:
+    """Drop what `echoq.job` logs of an attempt whose error was captured, and what our own frames hold anywhere."""
     record = hint.get("log_record")
     if record is not None and record.name == "echoq.job":
         fields = vars(record)
         if _captured.get() == (fields.get("job_id"), fields.get("attempts")):
             return None
+    for frame in _frames(event):
+        _hide(frame, NOTHING)
     return event

@@ -12,12 +12,16 @@ import os
 import random
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import redis
+
 from echoq_django import registry, signals
 from echoq_django.connections import LOST, Wire, make_pool
+from echoq_django.errors import EchoQError
 from echoq_django.jobs import Job
 from echoq_django.queues import Queue, list_queue
 from echoq_django.signals import job_dead
@@ -127,7 +131,11 @@ def run_beats(*, queues: Sequence[str], orders: int, health: Health | None = Non
     """Beat until the supervisor says stop or has gone; probes are answered until it says end."""
     if health is not None:
         health.start(orders)
-    order = run_until(Beats(Wire(make_pool()), queues), orders)
+    beats = Beats(Wire(make_pool()), queues)
+    order = run_until(beats, orders)
+    with suppress(EchoQError, redis.RedisError):  # who comes next tells of them
+        for name in queues:
+            tell_deaths(Queue(name, beats.wire))
     if health is not None:
         health.stopping = True
         while order and END not in order:

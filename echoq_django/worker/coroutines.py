@@ -305,6 +305,7 @@ class Coroutines:
             run.may_be_cancelled = False
             if timer is not None:
                 timer.cancel()
+                self._berths.set_limit(run.place, 0.0, 0)  # nor is the process ended for what follows
 
         run.outcome = await execution.run_coroutine(
             claimed, run.envelope, task, run.place, lambda: run.why, on_end=leave_alone

@@ -168,7 +168,7 @@ class Execution:
         self, holder: _Holder, task: Task[..., Any], value: Any, failure: BaseException | None
     ) -> Settlement | None:
         """Settle a run, and tell those who listen, inside the job."""
-        settlement, heard = self._settle(holder, task, value, failure)
+        settlement, heard = self._settle_anything(holder, task, value, failure)
         if heard is not None:
             signal, facts = heard
             signals.send(signal, task, job=holder.job(), **facts)
@@ -178,13 +178,22 @@ class Execution:
         self, holder: _Holder, task: Task[..., Any], value: Any, failure: BaseException | None
     ) -> Settlement | None:
         """Do as `_end`, on an event loop."""
-        settlement, heard = self._settle(holder, task, value, failure)
+        settlement, heard = self._settle_anything(holder, task, value, failure)
         if heard is not None:
             signal, facts = heard
             jobs.running.set(holder)
             with contextlib.suppress(asyncio.CancelledError):  # which the job had sent to itself
                 await signals.asend(signal, task, job=holder.job(), **facts)
         return settlement
+
+    def _settle_anything(
+        self, holder: _Holder, task: Task[..., Any], value: Any, failure: BaseException | None
+    ) -> tuple[Settlement | None, tuple[Signal, dict[str, Any]] | None]:
+        """Do as `_settle`, also with an error that raises at each touch."""
+        try:
+            return self._settle(holder, task, value, failure)
+        except BaseException:  # noqa: BLE001 (it is the task's, and ends its job, not the worker)
+            return self.outcomes.of_mute(holder.claimed, task, failure), None
 
     def _settle(
         self, holder: _Holder, task: Task[..., Any], value: Any, failure: BaseException | None

@@ -14,6 +14,7 @@ from echoq_django.conf import settings
 from echoq_django.connections import close_producer
 from echoq_django.error_rules import ErrorRules
 from echoq_django.errors import Cancel, Fail, JobCancelled, JobTimeout, LeaseLost, Retry, Snooze
+from echoq_django.jobs import MOST_REASON_CHARACTERS
 from echoq_django.payloads import encode_value
 from echoq_django.records import Settlement
 from echoq_django.tasks import NO_TIMEOUT_MS
@@ -64,9 +65,9 @@ class Outcomes:
             return self.of_error(claimed, task, unrun)
         try:
             return Settlement("complete", claimed.ticket, "", self._kept(value))
-        except Exception as error:  # noqa: BLE001 (lazy values run their own code here)
+        except BaseException as error:  # noqa: BLE001 (lazy values run their own code here)
             said = error if isinstance(error, (TypeError, ValueError)) else last_line(error)
-            text = f"the result cannot be kept: {said}"
+            text = sendable(f"the result cannot be kept: {said}", MOST_ERROR_CHARACTERS)
             logger.error("job.dead %s %s: %s", claimed.id, task.name, text, extra=self._extra(claimed, task))
             return Settlement("bury", claimed.ticket, "", text)
 
@@ -80,7 +81,9 @@ class Outcomes:
             logger.error("job.dead %s %s: %s", claimed.id, task.name, error, extra=extra)
             return Settlement("bury", ticket, "", error_text(error))
         if isinstance(error, Cancel):
-            return Settlement("cancel", ticket, "", error.reason or "cancelled by the task")
+            return Settlement(
+                "cancel", ticket, "", sendable(error.reason, MOST_REASON_CHARACTERS) or "cancelled by the task"
+            )
         if isinstance(error, JobCancelled):
             return Settlement("cancel", ticket, "", "cancelled")
         if isinstance(error, LeaseLost) and (error.job_id, error.token) == (claimed.id, claimed.token):
@@ -101,6 +104,13 @@ class Outcomes:
                 "job.retried %s %s in %d ms: %s", claimed.id, task.name, wait_ms, last_line(error), extra=extra
             )
         return Settlement("retry", ticket, wait_ms, error_text(error))
+
+    def of_mute(self, claimed: Claimed, task: Task[..., Any], error: BaseException | None) -> Settlement:
+        """Settle a run whose error, or result, raised when it was asked what it is."""
+        kind = "its result" if error is None else type(error).__qualname__
+        text = f"{kind}, which cannot be read: it raises when it is asked for its text or its attributes"
+        logger.error("job.dead %s %s: %s", claimed.id, task.name, text, extra=self._extra(claimed, task))
+        return Settlement("bury", claimed.ticket, "", text)
 
     def in_full(self, claimed: Claimed, task: Task[..., Any], error: BaseException) -> BaseException:
         """Name the job and the limit in an error that was set from outside, which does not know them."""
@@ -179,20 +189,27 @@ def _rules(claimed: Claimed, task: Task[..., Any]) -> ErrorRules:
 def error_text(error: BaseException) -> str:
     """Write an error as a row keeps it: a line with its class and text, then the traceback, cut in the middle."""
     text = last_line(error)
-    with contextlib.suppress(Exception):  # an exception may hold what cannot be formatted
+    with contextlib.suppress(BaseException):  # an exception may hold what cannot be formatted
         text = f"{text}\n\n{''.join(traceback.format_exception(error))}".strip()
-    text = text.encode(errors="backslashreplace").decode()
-    if len(text) > MOST_ERROR_CHARACTERS:
-        half = MOST_ERROR_CHARACTERS // 2
+    return sendable(text, MOST_ERROR_CHARACTERS)
+
+
+def sendable(text: str, most: int) -> str:
+    """Write a text so that it can be sent, and cut it in the middle when it is longer than `most` characters."""
+    text = str(text).encode(errors="backslashreplace").decode()
+    if len(text) > most:
+        half = most // 2
         text = f"{text[:half]}\n[...]\n{text[-half:]}"
     return text
 
 
 def last_line(error: BaseException) -> str:
-    """Write an error in one line, as the last of its traceback."""
+    """Write an error in one line, as the last of its traceback, without its notes."""
     try:
-        return traceback.format_exception_only(error)[-1].strip()
-    except Exception:  # noqa: BLE001 (an exception whose own text raises)
+        formatted = traceback.TracebackException(type(error), error, None, compact=True)
+        formatted.__notes__ = None
+        return list(formatted.format_exception_only())[-1].strip()
+    except BaseException:  # noqa: BLE001 (an exception whose own text raises)
         return type(error).__qualname__
 
 

@@ -500,3 +500,78 @@ def test_what_a_job_activates_ends_with_it(hands, store, timeout):
 
     assert [job.refresh().result() for job in jobs] == [["en-us", "UTC", "none"]] * 2
     assert (translation.get_language(), tenant.get()) == ("en-us", "none")
+
+
+# ── Whatever it raises ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class NoReason(echoq.Cancel):
+    def __init__(self):
+        pass
+
+
+class NoDelay(echoq.Snooze):
+    def __init__(self):
+        pass
+
+
+class ExitsAsText(echoq.Fail):
+    def __str__(self):
+        raise SystemExit(3)
+
+
+class UntouchableError(Exception):
+    def __getattribute__(self, name):
+        raise LookupError(name)
+
+
+class ExitsAsResult(dict):
+    def items(self):
+        raise SystemExit(3)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        raising(NoReason()),
+        raising(NoDelay()),
+        raising(ExitsAsText("no")),
+        raising(UntouchableError()),
+        returning(ExitsAsResult(a=1)),
+        raising(echoq.Cancel("cannot read caf\udce9.txt")),
+        raising(echoq.Cancel("x" * 5_000_000)),
+    ],
+    ids=["no reason", "no delay", "exits as text", "untouchable", "exits as result", "surrogate", "long"],
+)
+def test_whatever_a_task_raises_becomes_a_settlement_that_can_be_sent(hands, store, body):
+    row = run(hands, store, body, max_attempts=1)
+
+    assert row["state"] in ("dead", "cancelled")
+    assert len(row.get("reason", "")) + len(row.get("last_error", "")) < 20_000
+
+
+def test_the_notes_of_an_error_are_not_taken_for_it(hands, store):
+    error = ValueError("real")
+    error.add_note("a hint")
+
+    row = run(hands, store, raising(error), max_attempts=1)
+
+    line, _, rest = row["last_error"].partition("\n")
+    assert line == "ValueError: real"
+    assert "a hint" in rest
+
+
+def test_what_a_checkpoint_stores_has_a_limit(hands, store, configure):
+    said = []
+
+    @echoq.task(name="tests.stores", takes_context=True)
+    def stores(job):
+        for stored in ({"note": "x" * 10_001}, {"progress": "x" * 1_048_577}):
+            with pytest.raises(ValueError, match=r"note has|progress takes") as caught:
+                job.checkpoint(**stored)
+            said.append(str(caught.value))
+
+    stores.enqueue()
+    hands.run()
+
+    assert len(said) == 2

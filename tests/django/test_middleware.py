@@ -442,6 +442,11 @@ class Broken(Middleware):
         raise LookupError("no tenant table")
 
 
+class Exits(Middleware):
+    def __init__(self):
+        raise SystemExit(0)
+
+
 class Effectless(Middleware):
     pass
 
@@ -502,12 +507,39 @@ def test_each_is_made_once(configure, use, hands, add):
     assert len(made) == 1
 
 
+def test_threads_that_come_first_together_make_one(use, configure, add):
+    made = []
+    together = threading.Barrier(4)
+
+    class Slow(spoken("one")):
+        def __init__(self):
+            made.append(self)
+            said.append("made")
+
+    use(Slow)
+    configure(MIDDLEWARE=[f"{HERE}.Listed0"], LEASE=31)  # other settings, so that it is made anew
+    made.clear()
+
+    def first():
+        together.wait()
+        middleware.is_enqueued_around()
+
+    threads = [threading.Thread(target=first) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(made) == 1
+
+
 @pytest.mark.parametrize(
     ("path", "message"),
     [
         ("tests.nowhere.Gone", r"\[0\], 'tests.nowhere.Gone', cannot be imported: No module named 'tests.nowhere'"),
         (f"{HERE}.Gone", "cannot be imported"),
         (f"{HERE}.Broken", "cannot be made, it raised LookupError: no tenant table"),
+        (f"{HERE}.Exits", "cannot be made, it raised SystemExit: 0"),
         (f"{HERE}.said", "cannot be made, it raised TypeError"),
         (f"{HERE}.Effectless", "defines none of enqueue, run and arun"),
         (f"{HERE}.OnlyAsync", "has arun and no run"),

@@ -1,4 +1,4 @@
-"""deaths: tell of jobs that died without the word of an executor, each once; from the first call on."""
+"""deaths: tell of jobs that died without the word of an executor, each once; from ten minutes before the first call."""
 
 import pytest
 
@@ -9,11 +9,11 @@ def die(redis_state, job_id, at, reason):
     redis_state.put(dead={job_id: at}, rows={job_id: {"reason": reason}})
 
 
-def test_deaths_before_the_first_call_are_not_told(queue, redis_state):
-    die(redis_state, "JOB_old", 900_000, "stalled")
+def test_the_first_call_tells_of_ten_minutes(queue, redis_state):
+    die(redis_state, "JOB_old", 399_999, "stalled")
+    die(redis_state, "JOB_late", 400_000, "stalled")
 
-    assert queue.deaths() == []
-    redis_state.clock(1_000_010)
+    assert queue.deaths() == ["JOB_late"]
     assert queue.deaths() == []
 
 

@@ -353,13 +353,28 @@ def test_a_coroutine_whose_run_is_dropped_by_others_is_told_of_too(site, listeni
 
 
 def test_a_job_that_its_process_did_not_survive_is_told_of_as_dead(site, listening):
-    worker = site.worker(*ONE)
-    patiently(lambda: Queue("q").wire.execute("HEXISTS", Queue("q").keys.of("meta"), "deaths") == 1)
-
     job = tasks.die.using(max_attempts=1).enqueue(site.ledger)
+    worker = site.worker(*ONE)
 
     patiently(lambda: [line for line in listening() if line[0] == "dead"])
     assert [line for line in listening() if line[0] == "dead"] == [
         ["dead", job.id, "die", "NoneType", "the_worker_was_lost_while_the_job_ran"]
     ]
     assert worker.stop() == 0
+
+
+def test_a_receiver_takes_nothing_of_the_time_of_a_coroutine(site, listening):
+    site.write_tasks(
+        "slow",
+        "from echoq_django import signals\n"
+        "def dawdle(**facts):\n"
+        "    time.sleep(5)\n"
+        "signals.job_completed.connect(dawdle)\n",
+    )
+    site.echoq["TASK_MODULES"].append("slow")
+    job = tasks.note_async.using(timeout=1, max_attempts=1).enqueue(site.ledger)
+
+    worker = site.burst()
+
+    assert job.refresh().state == JobState.COMPLETED
+    assert "goes on after its timeout" not in worker.text()
