@@ -328,6 +328,22 @@ def test_what_is_hidden_is_nowhere_in_an_event(hands: Hands, sentry: Memory, con
     assert SECRET not in str(event)
 
 
+def test_what_is_hidden_is_nowhere_in_the_event_of_an_enqueue_that_failed(
+    sentry: Memory, configure: Callable[..., None]
+):
+    task = failing(hide=["card"])
+    configure(MAX_PAYLOAD_BYTES=10, MIDDLEWARE=["echoq_django.middleware.sentry.SentryMiddleware"])
+    for enqueue in (lambda: task.enqueue(7, SECRET), lambda: echoq.enqueue_many([task.bind(7, SECRET)])):
+        try:
+            enqueue()
+        except echoq.PayloadTooLarge as error:
+            sentry_sdk.capture_exception(error)
+
+    assert len(sentry.events) == 2
+    assert SECRET not in str(sentry.events)
+    assert SECRET not in repr(task.bind(7, SECRET))
+
+
 async def test_the_errors_of_coroutines_are_captured_as_well(hands: Hands, sentry: Memory):
     @echoq.task(name="shop.apay", max_attempts=1, hide=["card"])
     async def apay(card: str) -> None:
