@@ -160,6 +160,17 @@ def whole_ms(length: timedelta | float, *, name: str = "delay") -> int:
     return milliseconds
 
 
+def limit_ms(length: timedelta | float, *, name: str) -> int:
+    """Do as `whole_ms` for a limit, which is longer than zero: ValueError with that remedy for what is not."""
+    if isinstance(length, timedelta):
+        is_over = length > timedelta(0)
+    else:
+        is_over = isinstance(length, bool) or not isinstance(length, (int, float)) or not length <= 0
+    if not is_over:
+        raise ValueError(f"{name} must be longer than zero: leave it out for no limit.")
+    return whole_ms(length, name=name)
+
+
 def _delay_ms(policy: Backoff, attempts: int) -> int:
     match policy:
         case Fixed():

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
 from echoq_django import ids
-from echoq_django.backoff import Backoff, whole_ms
+from echoq_django.backoff import Backoff, limit_ms, whole_ms
 from echoq_django.conf import MAX_INTEGER, MAX_PRIORITY, OUTCOMES
 from echoq_django.error_rules import NO_RULES, ErrorClasses, ErrorRules
 from echoq_django.jobs import instant_ms
@@ -88,9 +88,9 @@ class Options:
             )
         retain_field(self.retain)
         if self.timeout is not None:
-            _check_limit("timeout", self.timeout)
+            limit_ms(self.timeout, name="timeout")
         if self.expires is not None:
-            _check_limit("expires", self.expires)
+            limit_ms(self.expires, name="expires")
         if self.unique is not None and not isinstance(self.unique, Unique):
             raise TypeError(f"unique must be echoq.Unique(...), not {self.unique!r}.")
         if self.headers is not None:
@@ -177,11 +177,6 @@ def _names(option: str, given: object) -> tuple[str, ...]:
         if not name.isprintable() or not name or "," in name or " " in name:
             raise ValueError(f"{option}[{i}] must be the name of an argument, without spaces and commas, not {name!r}.")
     return tuple(sorted(set(names)))
-
-
-def _check_limit(name: str, length: Length) -> None:
-    if whole_ms(length, name=name) == 0:
-        raise ValueError(f"{name} must be longer than zero: leave it out for no limit.")
 
 
 def _check_whole(name: str, value: object, least: int, most: int) -> None:

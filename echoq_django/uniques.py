@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from echoq_django.backoff import whole_ms
+from echoq_django.backoff import limit_ms, whole_ms
 from echoq_django.paths import MISSING, Cut, Path, cut, digest, get, parse, without
 from echoq_django.payloads import to_wire
 
@@ -55,8 +55,8 @@ class Unique:
             raise ValueError(f"Unique(scope=) is one of {', '.join(SCOPES)}, not {self.scope!r}.")
         if self.on_duplicate not in ON_DUPLICATE:
             raise ValueError(f"Unique(on_duplicate=) is one of {', '.join(ON_DUPLICATE)}, not {self.on_duplicate!r}.")
-        if self.ttl is not None and whole_ms(self.ttl, name="Unique(ttl=)") == 0:
-            raise ValueError("Unique(ttl=) must be longer than zero: leave it out for no limit.")
+        if self.ttl is not None:
+            limit_ms(self.ttl, name="Unique(ttl=)")
         if self.on_duplicate == "extend" and self.ttl is None:
             raise ValueError("Unique(on_duplicate='extend') extends the ttl: give it one, or use 'return'.")
         only, exclude = _parsed("only", self.only), _parsed("exclude", self.exclude)

@@ -18,6 +18,7 @@ from echoq_django.backoff import (
     Polynomial,
     delay_ms,
     from_text,
+    limit_ms,
     to_text,
     whole_ms,
 )
@@ -229,3 +230,20 @@ def test_a_text_that_is_no_policy_is_refused(text):
 def test_only_a_policy_has_a_text():
     with pytest.raises(TypeError, match="to_text"):
         to_text("fixed:1")
+
+
+@pytest.mark.parametrize("length", [0, 0.0, -1, -0.5, timedelta(0), timedelta(seconds=-5)])
+def test_a_limit_is_longer_than_zero(length):
+    with pytest.raises(ValueError, match="expires must be longer than zero: leave it out for no limit"):
+        limit_ms(length, name="expires")
+
+
+@pytest.mark.parametrize(("length", "ms"), [(0.0001, 1), (timedelta(minutes=1), 60_000), (1.5, 1_500)])
+def test_a_limit_is_in_whole_ms(length, ms):
+    assert limit_ms(length, name="expires") == ms
+
+
+@pytest.mark.parametrize("length", [True, "5", None])
+def test_a_limit_that_is_no_length_is_refused_as_one(length):
+    with pytest.raises(TypeError, match="takes a timedelta or seconds"):
+        limit_ms(length, name="expires")

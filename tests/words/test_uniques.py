@@ -132,7 +132,7 @@ def test_what_a_function_answers_must_be_a_key(answer, error, said):
         ),
         ({"ttl": 0}, ValueError, r"Unique\(ttl=\) must be longer than zero"),
         ({"ttl": timedelta(0)}, ValueError, r"Unique\(ttl=\) must be longer than zero"),
-        ({"ttl": -1}, ValueError, r"Unique\(ttl=\) must not be negative"),
+        ({"ttl": -1}, ValueError, r"Unique\(ttl=\) must be longer than zero"),
         ({"ttl": "5"}, TypeError, r"Unique\(ttl=\) takes a timedelta or seconds"),
         ({"ttl": float("inf")}, ValueError, r"Unique\(ttl=\) must be finite"),
         ({"on_duplicate": "extend"}, ValueError, r"Unique\(on_duplicate='extend'\) extends the ttl: give it one"),
