@@ -1,10 +1,11 @@
-"""Ids of jobs: branded, time-ordered, minted by the client, so that sending an enqueue again is harmless.
+"""Ids of jobs: branded, time-ordered, made by the client, so that sending an enqueue again is harmless.
 
 An id is `JOB` and 22 characters of 0-9A-Za-z, whose byte order is their value order. They hold 128 bits: 48
 of milliseconds since 1970, then 80 that are random for the first id of a millisecond and counted up after it.
 The top one of the 80 is drawn as 0, so that counting never reaches the milliseconds.
 """
 
+import hashlib
 import os
 import re
 import threading
@@ -23,6 +24,7 @@ _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _PAIRS = [high + low for high in _DIGITS for low in _DIGITS]
 _PAIR_COUNT = len(_PAIRS)
 _VALUES = {digit: value for value, digit in enumerate(_DIGITS)}
+_TIME_BITS = 48
 _COUNTED_BITS = 80
 _DRAWN_BITS = _COUNTED_BITS - 1
 _OURS = re.compile(r"JOB[0-9A-Za-z]{22}")
@@ -43,6 +45,19 @@ def mint() -> str:
             if last_pair < _PAIR_COUNT:
                 return run.head + _PAIRS[last_pair]
         _renew(run)
+
+
+def of_slot(schedule: str, slot_ms: int) -> str:
+    """Answer the id of a schedule's job for one of its slots: always the same, whoever asks.
+
+    It has the slot's time, and 80 bits of a hash of both in place of what is counted. ValueError for a slot before
+    1970 or after 10889.
+    """
+    if not 0 <= slot_ms < 1 << _TIME_BITS:
+        raise ValueError(f"A slot is of 1970 to 10889, not {slot_ms} ms.")
+    digest = hashlib.blake2b(f"{slot_ms} {schedule}".encode(), digest_size=_COUNTED_BITS // 8).digest()
+    high, low = divmod(slot_ms << _COUNTED_BITS | int.from_bytes(digest), _PAIR_COUNT)
+    return _head(high) + _PAIRS[low]
 
 
 def minted_at(job_id: str) -> datetime | None:

@@ -20,8 +20,10 @@ class NewJob(NamedTuple):
     """A job that is to be enqueued: what its row will hold.
 
     At most one of `delay_ms` (on the server's clock) and `run_at_ms` says when it runs; without both it can be claimed
-    at once. `fields` are further fields of the row. `minted` says that the id was made for this very call, so that a
-    row which is there after a lost reply can only be this job.
+    at once. `fields` are further fields of the row: `unique`, `expires` and `origin` first, in this order.
+
+    `minted` says that the id was made for this very call, so that a row which is there after a lost reply can only be
+    this job.
     """
 
     id: str

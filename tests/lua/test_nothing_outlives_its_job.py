@@ -7,6 +7,7 @@ in the keyspace then has outlived its job.
 import pytest
 
 from echoq_django.records import NewJob, Settlement
+from echoq_django.registrations import Occurrence
 
 CHILD = "worker:0:1"
 OWN = {b"meta", b"workers", b"metrics:totals", b"wake", b"clock"}
@@ -292,3 +293,40 @@ def test_nothing_outlives_a_job_and_the_one_that_was_parked_behind_it(queue, red
         assert queue.unique_owner("k") == "JOB_P"
         queue.complete(claim())
     assert job.keys() == []
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("end", ENDS, ids=lambda end: end.__name__)
+def test_nothing_outlives_an_occurrence_and_the_one_that_was_parked_behind_it(
+    queue, redis_state, schedules, scope, end
+):
+    """As above, with the schedule and what is told of its occurrences left."""
+    queue.join(CHILD, 1)
+    job = Holder(queue, redis_state, scope, 0, "")
+    job.fields = (job.fields[0], ("origin", "schedule nightly 5"), ("retain", "0"))
+    claim, parked = job.claim, []
+    schedules.put("nightly", NOW, overlap="queue_one", fields=(("retain", "0"),))
+    redis_state.client.hset(redis_state.key("repeat:nightly"), "last", "JOB_A")
+
+    def claim_and_park():
+        ticket = claim()
+        if not parked:
+            (decision,) = schedules.fire(
+                "nightly", "g1", NOW, [Occurrence("JOB_P", NOW)], next_slot_ms=NOW + DAY
+            ).decisions
+            parked.append(decision.word)
+        return ticket
+
+    job.claim = claim_and_park
+
+    end(job)
+
+    assert parked in ([], ["parked"])
+    if parked:
+        assert redis_state.read("pending") == {"pending": ["JOB_P"]}
+        queue.complete(claim())
+        assert [one["outcome"] for one in redis_state.told if one["job"] == "JOB_P" and "outcome" in one] == [
+            "completed"
+        ]
+    assert [one["outcome"] for one in redis_state.told if one["job"] == "JOB_A" and "outcome" in one] != []
+    assert job.keys() == [b"occurrences", b"repeat", b"repeat:nightly"]

@@ -177,3 +177,37 @@ def test_an_id_that_is_no_text_is_a_type_error(value):
 
 def instant(ms):
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
+
+
+# ── Of slots ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_slot_has_one_id_wherever_it_is_asked_for():
+    """It is stored in rows and records: it must never change."""
+    assert ids.of_slot("nightly", 1_790_000_000_000) == "JOB034Shhzc98feBhRmMQYvHn"
+    assert ids.of_slot("nightly", 1_790_000_000_001) != ids.of_slot("nightly", 1_790_000_000_000)
+    assert ids.of_slot("nightly ", 1_790_000_000_000) != "JOB034Shhzc98feBhRmMQYvHn"
+
+
+@given(name=st.text(min_size=1), ms=st.integers(0, 2**48 - 1))
+def test_an_id_of_a_slot_is_one_of_ours_and_has_its_time(name, ms):
+    job_id = ids.of_slot(name, ms)
+
+    assert re.fullmatch("JOB[0-9A-Za-z]{22}", job_id)
+    if ms < 253_402_300_800_000:  # a datetime ends with the year 9999
+        assert ids.minted_at(job_id) == datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
+
+
+@given(st.tuples(st.text(), st.integers(0, 2**48 - 1)), st.tuples(st.text(), st.integers(0, 2**48 - 1)))
+def test_no_two_slots_have_the_same_id_and_they_sort_by_time(one, other):
+    a, b = ids.of_slot(*one), ids.of_slot(*other)
+
+    assert (a == b) == (one == other)
+    if one[1] != other[1]:
+        assert (a < b) == (one[1] < other[1])
+
+
+@pytest.mark.parametrize("ms", [-1, 2**48])
+def test_a_slot_beyond_the_ids_is_refused(ms):
+    with pytest.raises(ValueError, match="1970 to 10889"):
+        ids.of_slot("nightly", ms)
