@@ -292,11 +292,12 @@ class Coroutines:
         if job_begun.receivers:
             await execution.tell_begun(claimed, run.envelope, task, run.place)
         timeout_ms = execution.outcomes.timeout_of(claimed, task)
-        timer = None
+        timer, deadline, after_ms = None, 0.0, 0
         if timeout_ms:
             seconds = timeout_ms / 1000
             deadline = time.monotonic() + seconds
-            self._berths.set_limit(run.place, deadline, execution.outcomes.after_overrun_ms(claimed, task))
+            after_ms = execution.outcomes.after_overrun_ms(claimed, task)
+            self._berths.set_limit(run.place, deadline, after_ms)
             timer = loop.call_later(seconds, self._cancel, run, JobTimeout(claimed.id, seconds))
         end_aloud = execution.begin_aloud(claimed, task) if job_logger.isEnabledFor(logging.DEBUG) else None
         run.may_be_cancelled = True
@@ -305,12 +306,14 @@ class Coroutines:
             run.may_be_cancelled = False
             if timer is not None:
                 timer.cancel()
-                self._berths.set_limit(run.place, 0.0, 0)  # nor is the process ended for what follows
+                self._berths.set_limit(run.place, 0.0, 0)  # the time of those who listen does not count
 
         run.outcome = await execution.run_coroutine(
             claimed, run.envelope, task, run.place, lambda: run.why, on_end=leave_alone
         )
         run.has_ended = True
+        if timer is not None:  # a thread of the job's own may still be there, and keeps its connections
+            self._berths.set_limit(run.place, max(deadline, time.monotonic()), after_ms)
         if end_aloud is not None:
             end_aloud(run.outcome)
 
